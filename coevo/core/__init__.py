@@ -1,0 +1,1 @@
+"""What every room stands on: types, artifacts, randomness, frames, kinematics, protocols."""

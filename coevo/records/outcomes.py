@@ -1,0 +1,138 @@
+"""Results that decide something: calibrations, admissions, evaluations, decisions, and the figures of a report."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coevo.records.base import Config
+
+
+class Interval(Config):
+    """An estimate with its interval. Fractions, not points."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """Units resampled (initial states, or episodes where states are not repeated)."""
+    confidence: float = 0.9
+
+
+class Figure(Config):
+    """One number of a results page: the row format of docs/results/*.json, read by reports and comparisons."""
+
+    metric: str
+    arm: str
+    task: str
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+    unit: str = "fraction"
+
+
+class Calibration(Config):
+    """How a frozen reward model is read. Stored with the weights it belongs to."""
+
+    threshold: float
+    unit: Literal["probability", "log_probability"] = "probability"
+    reading: Literal["peak"] = "peak"
+    """peak: the largest per-frame probability from the interface's `success_from` on."""
+    frames_given: int
+    frames_read: int
+    """Frames that the model really looked at per verdict; a difference to `frames_given` is refused."""
+    fps: float
+    precision: float
+    recall: float
+    false_positive_rate: float
+    balanced_accuracy: float
+    n: int
+    """Held-out simulator episodes."""
+    weights_sha256: str
+
+
+class Fidelity(Config):
+    """Verdicts on the same actions in simulator and world model, over one set of episodes."""
+
+    arm: str
+    """Which frames were read: 'simulator', or the name of a world model."""
+    reader: str
+    """The reward model, or the loop's referee."""
+    subset: Literal["all", "mixed", "same"]
+    """mixed: states from which both outcomes occurred (action forks); same: all others."""
+    fake_success: Interval
+    """Share of simulator failures that are read as success."""
+    recall: Interval
+    """Share of simulator successes that are read as success."""
+
+
+class Criterion(Config):
+    """Fixed before the data is seen; its file's hash goes into the round's record."""
+
+    recall_floor: float
+    fake_success_ceiling: float
+    fake_success_mixed_ceiling: float
+    mismatch_ceiling: float
+    """Ceiling on the closed-loop replay mismatch of the policy that enters training."""
+    gain_lower_bound_above: float = 0.0
+    """A trained policy is promoted when the interval of its gain on validation states lies above this."""
+
+
+class Admission(Config):
+    """Whether a policy may be trained in a world model."""
+
+    admitted: bool
+    reasons: tuple[str, ...]
+    """One sentence for each number that failed, with by how much; empty when admitted."""
+    criterion: Criterion
+    criterion_sha256: str
+    fidelity: tuple[Fidelity, ...]
+    mismatch: Interval | None
+    world_model: str
+    reward_model: str
+
+
+class StateScore(Config):
+    """Outcomes of one policy from one initial state."""
+
+    state: str
+    successes: int
+    episodes: int
+
+
+class Evaluation(Config):
+    """Success of one policy on one set of initial states, each state enumerated once."""
+
+    policy: str
+    states: str
+    """Id of the artifact of initial states."""
+    role: Literal["validation", "sealed"]
+    sampling: Literal["sampled", "greedy"]
+    scores: tuple[StateScore, ...]
+    success: Interval
+    start_policy: str | None = None
+    start_success: Interval | None = None
+    gain: Interval | None = None
+    """Against the start policy, paired per state; only between evaluations of the same sampling mode."""
+
+
+class Mismatch(Config):
+    """Closed-loop replay: dreamed successes replayed unchanged in the simulator."""
+
+    policy: str
+    world_model: str
+    dreamed: int
+    """Dreamed episodes."""
+    dreamed_success: float
+    mismatch: Interval
+    """Share of dreamed successes that fail in the simulator; n = dreamed successes."""
+
+
+class Decision(Config):
+    """What a round concludes."""
+
+    outcome: Literal["promote", "keep", "stop", "not_admitted"]
+    reason: str
+    round: str
+    parents: dict[str, str]
+    """What the next round starts from: role -> round id or 'start'."""

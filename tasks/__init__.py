@@ -1,0 +1,1 @@
+"""The stages: one module each, run as `python -m tasks.<stage>`."""
