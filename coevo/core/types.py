@@ -136,6 +136,8 @@ class Episode:
     perturbation: str
     pair: str = ""
     """Id shared by a nominal success and its perturbed failures from the same start; '' where not paired."""
+    label: Float32[Tensor, "t a"] | None = None
+    """A scripted expert's noise-free action at each step, what behaviour cloning should learn; none for a policy."""
 
 
 @dataclass(frozen=True)
