@@ -14,7 +14,8 @@ class Interval(Config):
     low: float
     high: float
     n: int
-    """Units resampled (initial states, or episodes where states are not repeated)."""
+    """Size of the sample: initial states for a mean over states, training seeds for a mean over seeds, episodes for a
+    share of episodes (there too the interval resamples whole initial states)."""
     confidence: float = 0.9
 
 
@@ -60,10 +61,10 @@ class Fidelity(Config):
     """The reward model, or the loop's referee."""
     subset: Literal["all", "mixed", "same"]
     """mixed: states from which both outcomes occurred (action forks); same: all others."""
-    fake_success: Interval
-    """Share of simulator failures that are read as success."""
-    recall: Interval
-    """Share of simulator successes that are read as success."""
+    fake_success: Interval | None
+    """Share of simulator failures that are read as success; none where the subset holds no failure."""
+    recall: Interval | None
+    """Share of simulator successes that are read as success; none where the subset holds no success."""
 
 
 class Criterion(Config):
@@ -124,8 +125,8 @@ class Mismatch(Config):
     dreamed: int
     """Dreamed episodes."""
     dreamed_success: float
-    mismatch: Interval
-    """Share of dreamed successes that fail in the simulator; n = dreamed successes."""
+    mismatch: Interval | None
+    """Share of dreamed successes that fail in the simulator; n = dreamed successes; none if there were none."""
 
 
 class Decision(Config):

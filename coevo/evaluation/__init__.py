@@ -1,0 +1,1 @@
+"""How good the world model and the policy are: fidelity, evaluation, replay, intervals, and the report that says so."""
