@@ -1,0 +1,39 @@
+"""Simulators by name of kind."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from coevo.records.base import read_yaml
+from coevo.simulators.config import MetaWorldConfig
+from coevo.simulators.rows import Simulator
+
+SimulatorConfig = MetaWorldConfig
+"""Grows into a union, discriminated by `kind`, as kinds are added here, in `KINDS` and in `build`."""
+
+KINDS: dict[str, type[SimulatorConfig]] = {"metaworld": MetaWorldConfig}
+
+
+def read_config(values: dict[str, Any], where: str) -> SimulatorConfig:
+    """Validate the content of a file in configs/simulator; ValueError says where and what is wrong."""
+    kind = values.get("kind", "metaworld")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.0)
+        raise ValueError(f"{where}: there is no simulator of kind '{kind}'; did you mean '{near[0]}'?")
+    return KINDS[kind].parse(values, where)
+
+
+def read_config_file(path: Path) -> SimulatorConfig:
+    """The simulator described by a YAML file."""
+    return read_config(read_yaml(path), str(path))
+
+
+def build(config: SimulatorConfig) -> Simulator:
+    """Make a simulator in this process. ValueError if the task, the renderer or the package is missing."""
+    match config.kind:
+        case "metaworld":
+            from coevo.simulators.metaworld import MetaWorld
+
+            return MetaWorld(config)
