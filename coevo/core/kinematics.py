@@ -66,14 +66,18 @@ def project(camera: Camera, points: Float32[Tensor, "*n 3"]) -> Float32[Tensor, 
     return torch.stack([column, row], dim=-1)
 
 
-def action_maps(
-    camera: Camera, positions: Float32[Tensor, "*n 3"], sigma: float = 1.5
-) -> Float32[Tensor, "*n 2 h w"]:
-    """Two Gaussians (standard deviation in pixels) per pose: at its projection, and at that of its floor point."""
-    floor = positions * torch.tensor([1.0, 1.0, 0.0], device=positions.device)
-    pixels = project(camera, torch.stack([positions, floor], dim=-2))
-    rows = torch.arange(camera.height, device=positions.device) + 0.5
-    columns = torch.arange(camera.width, device=positions.device) + 0.5
+def marks(camera: Camera, positions: Float32[Tensor, "*n 3"]) -> Float32[Tensor, "*n 2 2"]:
+    """Pixels (column, row) of positions in metres and of their floor points: where action maps have their peaks."""
+    floor = torch.cat([positions[..., :2], torch.zeros_like(positions[..., 2:])], dim=-1)
+    return project(camera, torch.stack([positions, floor], dim=-2))
+
+
+def gaussians(
+    pixels: Float32[Tensor, "*n m 2"], height: int, width: int, sigma: float
+) -> Float32[Tensor, "*n m h w"]:
+    """One Gaussian map (standard deviation in pixels, peak 1) per mark."""
+    rows = torch.arange(height, device=pixels.device) + 0.5
+    columns = torch.arange(width, device=pixels.device) + 0.5
     across = torch.exp(-((columns - pixels[..., 0:1]) ** 2) / (2 * sigma**2))
     down = torch.exp(-((rows - pixels[..., 1:2]) ** 2) / (2 * sigma**2))
     return down[..., :, None] * across[..., None, :]

@@ -1,0 +1,1 @@
+"""World models: video diffusion transformers that draw what follows an action chunk."""

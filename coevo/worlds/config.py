@@ -1,0 +1,116 @@
+"""What a world model is made of. One set of choices serves a few hundred thousand parameters and five billion."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from coevo.records.base import Config
+
+
+class PixelCodec(Config):
+    """Frames as they are; the transformer's patches do the compression."""
+
+    kind: Literal["pixels"] = "pixels"
+
+
+class ConvCodec(Config):
+    """A small convolutional autoencoder, trained before the world model and frozen with it."""
+
+    kind: Literal["conv"] = "conv"
+    channels: PositiveInt = 16
+    """Latent channels per cell of 8 x 8 pixels."""
+    width: PositiveInt = 32
+    """Channels of the first convolution; doubled twice towards the latent."""
+    steps: PositiveInt = 2000
+    """Training steps."""
+    batch: PositiveInt = 256
+    """Frames per training step."""
+    learning_rate: PositiveFloat = 2e-3
+    latent_noise: NonNegativeFloat = 0.1
+    """Noise added to normalised latents before decoding in training, so that the decoder forgives the sampler."""
+
+
+class WanVae(Config):
+    """The causal video autoencoder of Wan (diffusers AutoencoderKLWan): 4 frames per latent frame after the first."""
+
+    kind: Literal["wan_vae"] = "wan_vae"
+    source: str = "Wan-AI/Wan2.2-TI2V-5B-Diffusers"
+    """Hub id or local folder; the subfolder 'vae' is read."""
+
+
+Codec = Annotated[PixelCodec | ConvCodec | WanVae, Field(discriminator="kind")]
+
+
+class NewTransformer(Config):
+    """A Wan transformer made anew, randomly initialised."""
+
+    kind: Literal["new"] = "new"
+    layers: PositiveInt
+    heads: PositiveInt
+    head_dim: PositiveInt = 64
+    ffn_dim: PositiveInt
+    patch: PositiveInt
+    """Side of a patch in latent cells."""
+    text_dim: PositiveInt = 32
+    """Size of the learned word embeddings."""
+
+
+class HubTransformer(Config):
+    """A published Wan transformer, for example Wan2.2-TI2V-5B, fine-tuned whole or by LoRA."""
+
+    kind: Literal["hub"] = "hub"
+    source: str = "Wan-AI/Wan2.2-TI2V-5B-Diffusers"
+    """Hub id or local folder; the subfolder 'transformer' is read."""
+    lora_rank: PositiveInt | None = 32
+    """Rank of LoRA on the attention projections; none trains all weights."""
+
+
+class WorldModelConfig(Config):
+    """An action-conditioned video world model on the Wan transformer class of diffusers."""
+
+    kind: Literal["wan"] = "wan"
+    transformer: Annotated[NewTransformer | HubTransformer, Field(discriminator="kind")]
+    codec: Codec
+    history: PositiveInt = 2
+    """Frames of history in the window, after the initial frame and before the future ones."""
+    prediction: Literal["clean", "velocity"] = "clean"
+    """clean: the output plus the last history frame is the clean future (Li and He, 2025, train small models so);
+    velocity: the output is noise minus clean, as the published Wan weights have it."""
+    action_maps: bool = True
+    """Gaussians at the projections of the commanded pose and its floor point, added through zero-initialised weights."""
+    map_sigma: PositiveFloat = 1.5
+    """Standard deviation of those Gaussians, pixels."""
+    pose_condition: bool = True
+    """Absolute commanded pose per frame in the modulation."""
+    sampling_steps: PositiveInt = 4
+    """Euler steps per chunk when dreaming."""
+
+
+class WorldTraining(Config):
+    """How a world model is trained or fine-tuned."""
+
+    steps: PositiveInt
+    batch: PositiveInt = 256
+    learning_rate: PositiveFloat = 4e-4
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.998
+    """Decay of the averaged weights, which are what is saved."""
+    weight_decay: NonNegativeFloat = 0.01
+    self_rollout: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of the batch whose history is the model's own sample of the previous chunk (no gradient)."""
+    self_rollout_steps: PositiveInt = 2
+    """Euler steps of that sample."""
+    history_noise: NonNegativeFloat = 0.03
+    """Largest standard deviation of the noise on history."""
+    moved_weight: PositiveFloat = 5.0
+    """Loss weight of latent cells in which a pixel moved."""
+    sigma_mean: float = 0.8
+    """Noise level = sigmoid of a normal draw with this mean and standard deviation 1."""
+    pure_noise: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of the batch at noise level 1, where sampling begins."""
+    warmup: PositiveInt = 100
+    """Steps of linear warm-up; cosine decay follows."""
+    checkpoint_every: PositiveInt = 500
+    """Steps between resumable checkpoints."""
+    gradient_clip: PositiveFloat = 1.0

@@ -1,0 +1,109 @@
+"""A world model as an environment: what it draws after an action chunk, with nobody moving but in the frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float32, Int64
+from torch import Tensor
+
+from coevo.core import kinematics, random, text
+from coevo.core.capture import Captured
+from coevo.core.types import InitialState, Observation, Step
+from coevo.worlds.world_model import WorldModel, Window
+
+
+class Dream:
+    """Environment over a frozen world model. History is kept as latents; frames are decoded once.
+
+    Noise is keyed by the row's key and the decision, so a row's dream does not depend on its batch. On a GPU batches
+    are padded to a multiple of `granule` so that a few captured graphs serve every size; there, results may differ
+    between batch sizes by the rounding of bf16 matrix products.
+    """
+
+    def __init__(self, model: WorldModel, batch: int = 512, granule: int = 64, steps: int | None = None) -> None:
+        self.model, self.interface, self.batch, self.granule = model.eval(), model.interface, batch, granule
+        self.steps = steps or model.config.sampling_steps
+        self.device = next(model.parameters()).device
+        self._draw = Captured(self._sample)
+
+    @torch.no_grad()
+    def reset(self, starts: Sequence[InitialState], keys: Int64[Tensor, " n"]) -> Observation:
+        """Context from the starts' frames, actions and proprioception; missing history repeats the first frame."""
+        interface, s = self.interface, self.interface.stride
+        need = 1 + self.model.config.history
+        self.keys, self.decision = keys.to(self.device), starts[0].decision
+        if any(start.decision != self.decision for start in starts):
+            raise ValueError("starts of one dream must lie at the same decision; group them by InitialState.decision")
+        frames, poses, proprio = [], [], []
+        null_gripper = interface.action.null[3]
+        for start in starts:
+            shown = start.frames[-need:]
+            padding = need - len(shown)
+            frames.append(torch.cat([shown[:1].expand(padding, -1, -1, -1), shown]))
+            own = start.proprio[-len(shown) :, :4]
+            path = own[:1, None].expand(-1, s, -1)
+            if len(shown) > 1:
+                actions = start.actions[-(len(shown) - 1) * s :][None]
+                path = torch.cat([path, kinematics.commanded_poses(interface.action, own[:1], actions).view(-1, s, 4)])
+            still = own[:1, None].expand(padding, s, -1).clone()
+            still[..., 3] = null_gripper
+            poses.append(torch.cat([still, path]))
+            proprio.append(start.proprio[-1:])
+        shown = torch.stack(frames).to(self.device)
+        self.latents = self.model.codec.encode(shown).float()
+        self.poses = torch.stack(poses).float().to(self.device)
+        self.instructions = tuple(start.instruction for start in starts)
+        self.words = text.words(self.instructions).to(self.device)
+        return Observation(shown[:, -1:], torch.stack(proprio).to(self.device), self.instructions)
+
+    @torch.no_grad()
+    def step(self, actions: Float32[Tensor, "n k a"]) -> Step:
+        """Draw the chunk's frames for every present row."""
+        interface, model = self.interface, self.model
+        commanded = kinematics.commanded_poses(interface.action, self.poses[:, -1, -1], actions.to(self.device))
+        future = commanded.view(len(commanded), interface.chunk_frames, interface.stride, 4)
+        noise = random.normal(random.fold(self.keys, self.decision), *model.latent_shape())
+        path = torch.cat([self.poses, future], dim=1)
+        drawn, frames = [], []
+        for first in range(0, len(path), self.batch):
+            rows = slice(first, first + self.batch)
+            # Conditions are computed outside the captured graph: their constants come from the host.
+            window = self.model.conditions(path[rows], self.words[rows])
+            latents, images = self._padded(self.latents[rows], noise[rows], window.poses, window.marks, window.words)
+            drawn.append(latents)
+            frames.append(images)
+        new, frames = torch.cat(drawn), torch.cat(frames)
+        recent = torch.cat([self.latents[:, :, 1:], new], dim=2)[:, :, -model.history :]
+        self.latents = torch.cat([self.latents[:, :, :1], recent], dim=2)
+        history = torch.cat([self.poses[:, 1:], future], dim=1)[:, -model.config.history :]
+        self.poses = torch.cat([self.poses[:, :1], history], dim=1)
+        proprio = kinematics.proprio_after(interface, commanded, self.decision)
+        self.decision += 1
+        return Step(Observation(frames[:, -1:], proprio[:, -1:], self.instructions), frames, proprio)
+
+    def keep(self, rows: Int64[Tensor, " m"]) -> None:
+        """Drop all other rows."""
+        kept = rows.to(self.device)
+        self.latents, self.poses, self.keys, self.words = (
+            item[kept] for item in (self.latents, self.poses, self.keys, self.words)
+        )
+        self.instructions = tuple(self.instructions[row] for row in rows.tolist())
+
+    def _padded(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        count = len(inputs[0])
+        if self.device.type == "cuda":
+            missing = -count % self.granule
+            inputs = tuple(torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for item in inputs)
+        latents, frames = self._draw(*inputs)
+        return latents[:count], frames[:count]
+
+    def _sample(
+        self, context: Tensor, noise: Tensor, poses: Tensor, marks: Tensor, words: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        window = Window(poses, marks, words)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
+            latents = self.model.sample(context, noise, window, self.steps).float()
+            frames = self.model.codec.decode(latents)
+        return latents, frames

@@ -1,0 +1,189 @@
+"""The Wan transformer of diffusers, conditioned on actions without touching its code or its weight names.
+
+Two modules of it are wrapped after its weights are loaded: the condition embedder, whose per-frame modulation takes
+the commanded pose, and the patch embedding, which adds embedded action maps. Both additions begin at zero, so a
+published model starts as itself.
+"""
+
+from __future__ import annotations
+
+import torch
+from diffusers import WanTransformer3DModel
+from einops import rearrange
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from coevo.core import text
+from coevo.worlds.config import HubTransformer, NewTransformer
+
+
+class PoseModulation(nn.Module):
+    """Wraps the condition embedder: noise level and commanded pose per frame, spread over the frame's tokens.
+
+    The transformer hands it one timestep per frame; computing the modulation per frame and not per token saves all
+    but one of a frame's equal rows.
+    """
+
+    def __init__(self, embedder: nn.Module, pose_size: int, dim: int) -> None:
+        super().__init__()
+        self.embedder = embedder
+        self.pose = nn.Sequential(nn.Linear(pose_size, dim), nn.SiLU(), nn.Linear(dim, dim))
+        nn.init.zeros_(self.pose[2].weight)
+        nn.init.zeros_(self.pose[2].bias)
+        self.poses: Tensor | None = None
+        self.tokens_per_frame = 1
+
+    def forward(self, timestep, encoder_hidden_states, encoder_hidden_states_image=None, timestep_seq_len=None):
+        inner = self.embedder
+        waves = inner.timesteps_proj(timestep).unflatten(0, (-1, timestep_seq_len))
+        time = inner.time_embedder(waves.to(encoder_hidden_states.dtype))
+        if self.poses is not None:
+            time = time + self.pose(self.poses.to(time.dtype)).to(time.dtype)
+        projected = inner.time_proj(inner.act_fn(time))
+        words = inner.text_embedder(encoder_hidden_states)
+        return self._spread(time), self._spread(projected), words, None
+
+    def _spread(self, per_frame: Tensor) -> Tensor:
+        return per_frame.repeat_interleave(self.tokens_per_frame, dim=1)
+
+
+class PatchesWithMaps(nn.Module):
+    """Wraps the patch embedding: adds maps at pixel resolution, one kernel per patch, weights zero at first."""
+
+    def __init__(self, embedding: nn.Conv3d, patch_pixels: int, maps: int = 2) -> None:
+        super().__init__()
+        self.embedding = embedding
+        kernel = (1, patch_pixels, patch_pixels)
+        self.map_embedding = nn.Conv3d(maps, embedding.out_channels, kernel, stride=kernel, bias=False)
+        nn.init.zeros_(self.map_embedding.weight)
+        self.maps: Tensor | None = None
+
+    def forward(self, latents: Tensor) -> Tensor:
+        tokens = self.embedding(latents)
+        return tokens if self.maps is None else tokens + self.map_embedding(self.maps.to(latents.dtype))
+
+
+class ActionWan(nn.Module):
+    """Latent frames, their noise levels and their actions in; one output per latent frame out."""
+
+    def __init__(
+        self,
+        transformer: WanTransformer3DModel,
+        pose_size: int,
+        patch_pixels: int,
+        words: nn.Module,
+    ) -> None:
+        super().__init__()
+        dim = transformer.config.num_attention_heads * transformer.config.attention_head_dim
+        self.patch = transformer.config.patch_size[1]
+        transformer.condition_embedder = PoseModulation(transformer.condition_embedder, pose_size, dim)
+        transformer.patch_embedding = PatchesWithMaps(transformer.patch_embedding, patch_pixels)
+        self.transformer = transformer
+        self.words = words
+
+    def forward(
+        self,
+        latents: Float[Tensor, "b c w h2 w2"],
+        sigma: Float[Tensor, "b w"],
+        poses: Float[Tensor, "b w p"] | None,
+        maps: Float[Tensor, "b 2 w h w3"] | None,
+        words: Int64[Tensor, "b l"],
+    ) -> Float[Tensor, "b c w h2 w2"]:
+        """`sigma` is the noise level per frame in [0, 1]; poses are normalised; maps are at pixel resolution."""
+        modulation, patches = self.transformer.condition_embedder, self.transformer.patch_embedding
+        modulation.tokens_per_frame = (latents.shape[3] // self.patch) * (latents.shape[4] // self.patch)
+        modulation.poses, patches.maps = poses, maps
+        try:
+            encoded = self.words(words)
+            (output,) = self.transformer(
+                hidden_states=latents, timestep=sigma * 1000.0, encoder_hidden_states=encoded, return_dict=False
+            )
+        finally:
+            modulation.poses = patches.maps = None
+        return output
+
+
+class WordEmbedding(nn.Module):
+    """Learned embeddings of hashed words, for models small enough to train them."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(text.VOCABULARY, dim)
+
+    def forward(self, words: Int64[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
+        return self.table(words)
+
+
+class HubText(nn.Module):
+    """The published text encoder's states of each instruction, computed once and kept (UMT5 for Wan)."""
+
+    def __init__(self, source: str, length: int = 32) -> None:
+        super().__init__()
+        self.source, self.length = source, length
+        self.states: dict[tuple[int, ...], Tensor] = {}
+
+    def remember(self, instructions: tuple[str, ...], device: torch.device) -> None:
+        """Encode instructions that were not seen yet; the encoder is loaded for it and dropped again."""
+        new = {tuple(row.tolist()): name for row, name in zip(text.words(instructions), instructions, strict=True)}
+        new = {row: name for row, name in new.items() if row not in self.states}
+        if not new:
+            return
+        from transformers import AutoTokenizer, UMT5EncoderModel
+
+        tokenizer = AutoTokenizer.from_pretrained(self.source, subfolder="tokenizer")
+        encoder = UMT5EncoderModel.from_pretrained(self.source, subfolder="text_encoder").to(device)
+        for row, name in new.items():
+            tokens = tokenizer(name, padding="max_length", max_length=self.length, truncation=True, return_tensors="pt")
+            with torch.no_grad():
+                self.states[row] = encoder(**tokens.to(device)).last_hidden_state[0]
+
+    def forward(self, words: Int64[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
+        return torch.stack([self.states[tuple(row)] for row in words.tolist()])
+
+
+def build_transformer(
+    settings: NewTransformer | HubTransformer, channels: int, pose_size: int, factor: int
+) -> ActionWan:
+    """A new transformer, or a published one with the same wrapping."""
+    match settings:
+        case NewTransformer():
+            transformer = WanTransformer3DModel(
+                patch_size=(1, settings.patch, settings.patch),
+                num_attention_heads=settings.heads,
+                attention_head_dim=settings.head_dim,
+                in_channels=channels,
+                out_channels=channels,
+                text_dim=settings.text_dim,
+                freq_dim=64,
+                ffn_dim=settings.ffn_dim,
+                num_layers=settings.layers,
+                rope_max_seq_len=64,
+            )
+            words: nn.Module = WordEmbedding(settings.text_dim)
+        case HubTransformer():
+            transformer = WanTransformer3DModel.from_pretrained(settings.source, subfolder="transformer")
+            words = HubText(settings.source)
+    # float64 rotations would promote every attention input to double; float32 holds positions of a short window.
+    for name in ("freqs_cos", "freqs_sin"):
+        setattr(transformer.rope, name, getattr(transformer.rope, name).float())
+    model = ActionWan(transformer, pose_size, transformer.config.patch_size[1] * factor, words)
+    if isinstance(settings, HubTransformer) and settings.lora_rank:
+        _add_lora(model, settings.lora_rank)
+    return model
+
+
+def _add_lora(model: ActionWan, rank: int) -> None:
+    """LoRA on the attention projections; the new condition weights train whole."""
+    from peft import LoraConfig
+
+    model.transformer.requires_grad_(False)
+    model.transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=["to_q", "to_k", "to_v", "to_out.0"]))
+    model.transformer.condition_embedder.pose.requires_grad_(True)
+    model.transformer.patch_embedding.map_embedding.requires_grad_(True)
+
+
+def frame_poses(poses: Float[Tensor, "b w s 4"], temporal: int) -> Float[Tensor, "b w2 p"]:
+    """Poses of the frames that a latent frame covers, side by side; the first frame stands for a whole group."""
+    first = poses[:, :1].expand(-1, temporal, -1, -1)
+    groups = torch.cat([first, poses[:, 1:]], dim=1)
+    return rearrange(groups, "b (w g) s p -> b w (g s p)", g=temporal)

@@ -1,0 +1,96 @@
+"""A world model: codec, action-conditioned transformer, window and interface in one artifact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from coevo.core import kinematics
+from coevo.records.interface import Interface
+from coevo.worlds import codecs, wan
+from coevo.worlds.config import WorldModelConfig
+
+
+@dataclass(frozen=True)
+class Window:
+    """Conditions of a batch of windows: 1 initial + history + future frames."""
+
+    poses: Float[Tensor, "b w p"]
+    """Normalised commanded poses of the control steps that led to each latent frame."""
+    marks: Float[Tensor, "b w m 2"]
+    """Pixels of the commanded position and its floor point, from which action maps are drawn."""
+    words: Int64[Tensor, "b l"]
+
+
+class WorldModel(nn.Module):
+    """Draws the frames that follow an action chunk from 1 initial frame and `history` frames before the chunk.
+
+    All frames stand in one sequence; context frames have noise level 0 and only future frames are drawn.
+    """
+
+    def __init__(self, config: WorldModelConfig, interface: Interface, id: str = "world_model") -> None:
+        super().__init__()
+        self.config, self.interface, self.id = config, interface, id
+        self.codec = codecs.build(config.codec)
+        temporal = self.codec.temporal
+        for name, count in (("history", config.history), ("frames per chunk", interface.chunk_frames)):
+            if count % temporal:
+                raise ValueError(
+                    f"{name} = {count} is no multiple of the codec's {temporal} frames per latent frame; "
+                    "choose 'history' in the world model's file and 'chunk', 'stride' in the simulator's to fit"
+                )
+        self.history, self.future = config.history // temporal, interface.chunk_frames // temporal
+        pose_size = 4 * interface.stride * temporal
+        self.net = wan.build_transformer(config.transformer, self.codec.channels, pose_size, self.codec.factor)
+
+    @property
+    def context(self) -> int:
+        """Latent frames before the future ones."""
+        return 1 + self.history
+
+    def conditions(self, poses: Float[Tensor, "b w s 4"], words: Int64[Tensor, "b l"]) -> Window:
+        """Conditions from commanded poses in metres, per recorded frame, and numbered words."""
+        temporal = self.codec.temporal
+        normalised = wan.frame_poses(kinematics.normalised(self.interface.action, poses), temporal)
+        last = poses[:, ::temporal, -1, :3]  # the position at the end of each latent frame
+        return Window(normalised, kinematics.marks(self.interface.camera, last), words)
+
+    def predict_clean(
+        self, context: Float[Tensor, "b c v h w"], noisy: Float[Tensor, "b c f h w"], sigma: Float[Tensor, " b"],
+        window: Window,
+    ) -> Float[Tensor, "b c f h w"]:  # fmt: skip
+        """The clean future frames, as the model sees them behind `noisy` at noise level `sigma`."""
+        levels = torch.cat([sigma.new_zeros(len(sigma), context.shape[2]), sigma[:, None].expand(-1, self.future)], 1)
+        poses = window.poses if self.config.pose_condition else None
+        output = self.net(torch.cat([context, noisy], dim=2), levels, poses, self._maps(window), window.words)
+        output = output[:, :, context.shape[2] :].float()
+        if self.config.prediction == "clean":
+            return context[:, :, -1:] + output
+        return noisy - sigma.view(-1, 1, 1, 1, 1) * output
+
+    def sample(
+        self, context: Float[Tensor, "b c v h w"], noise: Float[Tensor, "b c f h w"], window: Window, steps: int
+    ) -> Float[Tensor, "b c f h w"]:
+        """Future latents by `steps` Euler steps of the flow from noise level 1 to 0."""
+        drawn = noise
+        for step in range(steps):
+            level, below = 1.0 - step / steps, 1.0 - (step + 1) / steps
+            clean = self.predict_clean(context, drawn, drawn.new_full((len(drawn),), level), window)
+            drawn = clean + (drawn - clean) * (below / level)
+        return drawn
+
+    def _maps(self, window: Window) -> Float[Tensor, "b 2 w h w2"] | None:
+        if not self.config.action_maps:
+            return None
+        camera = self.interface.camera
+        drawn = kinematics.gaussians(window.marks, camera.height, camera.width, self.config.map_sigma)
+        return rearrange(drawn, "b w m h w2 -> b m w h w2")
+
+    def latent_shape(self) -> tuple[int, int, int, int]:
+        """Channels, future latent frames, rows and columns of one row's noise."""
+        camera, factor = self.interface.camera, self.codec.factor
+        return self.codec.channels, self.future, camera.height // factor, camera.width // factor
