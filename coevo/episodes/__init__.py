@@ -1,0 +1,1 @@
+"""Episodes on disk and in memory, how they are labelled, and the datasets that mix them."""
