@@ -52,6 +52,10 @@ class Simulator(Protocol):
         """An episode of the scripted expert; `stream` keys the perturbation's draws. ValueError if it has none."""
         ...
 
+    def close(self) -> None:
+        """Free what is not memory, a renderer for example."""
+        ...
+
 
 class Rows(ABC):
     """`Environment` on top of a stateless `advance`."""
