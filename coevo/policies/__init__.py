@@ -1,0 +1,1 @@
+"""Policies: image, proprioception and instruction to an action chunk, with exact log-probabilities."""

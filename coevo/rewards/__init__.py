@@ -1,0 +1,1 @@
+"""Reward models: they read frames, and are frozen before reinforcement learning begins."""

@@ -1,0 +1,108 @@
+"""The frame classifier: one probability per frame, read by its peak against a calibrated threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float32, UInt8
+from torch import Tensor, nn
+
+from coevo.core import frames as pixels
+from coevo.core import random
+from coevo.core.types import Verdicts
+from coevo.records.interface import Interface
+from coevo.records.outcomes import Calibration
+from coevo.rewards.config import ClassifierTraining, FrameClassifierConfig
+
+
+class FrameClassifier(nn.Module):
+    """RewardModel protocol. Without a calibration it gives probabilities but no verdicts."""
+
+    def __init__(self, config: FrameClassifierConfig, interface: Interface, id: str = "reward") -> None:
+        super().__init__()
+        self.config, self.interface, self.id = config, interface, id
+        self.calibration: Calibration | None = None
+        layers, last = [], 3
+        for kernel, channels in zip((5, 3, 3, 3), config.channels, strict=True):
+            layers += [nn.Conv2d(last, channels, kernel, 2, kernel // 2), nn.GroupNorm(8, channels), nn.SiLU()]
+            last = channels
+        cells = (interface.camera.height // 16) * (interface.camera.width // 16)
+        self.net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(last * cells, 64), nn.SiLU(), nn.Linear(64, 1))
+
+    def logits(self, frames: Float32[Tensor, "n 3 h w"]) -> Float32[Tensor, " n"]:
+        """Of success, per frame in [-1, 1]."""
+        return self.net(frames)[:, 0]
+
+    @torch.no_grad()
+    def probabilities(self, frames: UInt8[Tensor, "n f h w 3"]) -> Float32[Tensor, "n f"]:
+        """Of success, per frame."""
+        device = self.net[0].weight.device
+        flat = frames.flatten(0, 1)
+        parts = [self.logits(pixels.to_float(part.to(device))).sigmoid() for part in flat.split(2048)]
+        return torch.cat(parts).view(frames.shape[:2])
+
+    def verdicts(self, frames: UInt8[Tensor, "n f1 h w 3"], instructions: Sequence[str]) -> Verdicts:
+        """Judge episodes by the peak from the interface's `success_from` on."""
+        if self.calibration is None:
+            raise ValueError(f"{self.id} has no calibration yet; run the stage calibrate_reward")
+        return read_peak(
+            self.probabilities(frames), self.calibration.threshold, self.interface.success_from, self.id
+        )
+
+
+def read_peak(probability: Float32[Tensor, "n f1"], threshold: float, success_from: int, id: str) -> Verdicts:
+    """Success where the peak over frames from `success_from` on reaches the threshold, and the first such frame."""
+    counts = probability >= threshold
+    counts[:, :success_from] = False
+    success = counts.any(dim=1)
+    frames = probability.shape[1]
+    first = torch.where(success, counts.long().argmax(dim=1), torch.full_like(success, frames, dtype=torch.int64))
+    return Verdicts(probability, success, first, threshold, id)
+
+
+def fit(
+    model: FrameClassifier,
+    settings: ClassifierTraining,
+    frames: UInt8[Tensor, "n f1 h w 3"],
+    success: Bool[Tensor, "n f"],
+    seed: int,
+    report: Callable[[int, float], None],
+) -> None:
+    """Train on per-frame labels of simulator episodes; the frames after the first are labelled by `success`."""
+    device = model.net[0].weight.device
+    shown, labels = frames[:, 1:].flatten(0, 1).to(device), success.flatten().to(device)
+    position = torch.arange(1, success.shape[1] + 1, device=device).expand(len(success), -1).flatten()
+    pools = [
+        (labels, settings.positives),
+        (~labels & (position >= model.interface.success_from), settings.late_negatives),
+        (~labels, settings.any_negatives),
+    ]
+    if not labels.any() or labels.all():
+        raise ValueError(
+            f"the rollouts hold {int(labels.sum())} frames of success and {int((~labels).sum())} without; "
+            "a reward model needs both: collect more rollouts, or from a policy that sometimes succeeds"
+        )
+    indices = [(pool.nonzero().flatten(), count) for pool, count in pools]
+    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=1e-3)
+    model.train()
+    for step in range(settings.steps):
+        source = random.generator(seed, "reward", step, device=device)
+        rows = torch.cat(
+            [pool[torch.randint(len(pool), (count,), generator=source, device=device)] for pool, count in indices]
+        )
+        images = pixels.to_float(shown[rows])
+        scale = torch.rand(len(rows), 1, 1, 1, generator=source, device=device) * settings.image_noise
+        images = images + torch.randn(images.shape, generator=source, device=device) * scale
+        optimiser.param_groups[0]["lr"] = (
+            settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / settings.steps))
+        )
+        loss = F.binary_cross_entropy_with_logits(model.logits(images), labels[rows].float())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if (step + 1) % 50 == 0 or step + 1 == settings.steps:
+            report(step + 1, loss.item())
+    model.eval()
