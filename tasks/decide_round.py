@@ -1,0 +1,117 @@
+"""What a round concludes: promote the trained policy, keep the old one, or stop; and what the next round starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import PositiveInt
+
+from coevo.core import stage
+from coevo.core.artifacts import Artifact
+from coevo.core.stage import Result, Run
+from coevo.records.base import Config, read_yaml
+from coevo.records.outcomes import Admission, Decision, Evaluation, Interval, Mismatch
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Numbers that decide. All come from validation and admission states, none from sealed ones."""
+
+    round: Path = stage.config_file("round.yaml: the open round and its parents")
+    admission: Artifact = stage.artifact("admission", "admission of the round's world model, with its criterion")
+    evaluation: Artifact = stage.artifact("evaluation", "evaluation on validation states of the training seed named beforehand")
+    replay: Artifact | None = stage.artifact("replay", "closed-loop replay of that policy", optional=True)
+    previous: Artifact | None = stage.artifact("decision", "decision of the round before", optional=True)
+
+
+class Params(Config):
+    """When to go on."""
+
+    good_enough: float = 0.99
+    """Success on validation states from which there is nothing left to gain: the loop stops."""
+    patience: PositiveInt = 3
+    """Rounds in a row without a better policy after which the loop stops."""
+
+
+def decide_round(inputs: Inputs, params: Params, run: Run) -> Result:
+    """Write decision.json."""
+    values = read_yaml(inputs.round)
+    for key in ("round", "parents"):
+        if key not in values:
+            raise ValueError(f"{inputs.round}: key '{key}' is missing")
+    admission = Admission.model_validate_json((inputs.admission.path / "admission.json").read_bytes())
+    evaluation = Evaluation.model_validate_json((inputs.evaluation.path / "evaluation.json").read_bytes())
+    if evaluation.role != "validation":
+        raise ValueError(f"{inputs.evaluation.id} stands on {evaluation.role} states; a round is decided on validation states")
+    mismatch = None
+    if inputs.replay is not None:
+        mismatch = Mismatch.model_validate_json((inputs.replay.path / "replay.json").read_bytes())
+    before = int(inputs.previous.manifest.metrics["rounds_without_promotion"]) if inputs.previous is not None else 0
+    decision = decide(values["round"], values["parents"], admission, evaluation, mismatch, params, before)
+    without = 0 if decision.parents["policy"] == decision.round else before + 1
+    (run.folder / "decision.json").write_text(decision.model_dump_json(indent=1) + "\n")
+    return Result("decision", metrics=dict(outcome=decision.outcome, rounds_without_promotion=without))
+
+
+def decide(
+    round: str,
+    parents: dict[str, str],
+    admission: Admission,
+    evaluation: Evaluation,
+    mismatch: Mismatch | None,
+    params: Params,
+    rounds_without_promotion: int = 0,
+) -> Decision:
+    """The decision and what the next round starts from.
+
+    A refused world model is not built upon: the next round refines its parent with more data. An admitted one is kept
+    even where the policy is not.
+    """
+    following = parents | {"dataset": round}
+    last_chance = rounds_without_promotion + 1 >= params.patience
+    if not admission.admitted:
+        reason = "The world model was not admitted: " + "; ".join(admission.reasons) + ". The old policy is kept."
+        if last_chance:
+            reason += f" This is round {rounds_without_promotion + 1} in a row without a better policy: the loop stops."
+        return Decision(outcome="stop" if last_chance else "not_admitted", reason=reason, round=round, parents=following)
+    following |= {"world_model": round}
+    if evaluation.gain is None:
+        raise ValueError(f"the evaluation of {evaluation.policy} has no gain; evaluate it against the start policy")
+    bound = admission.criterion.gain_lower_bound_above
+    found = f"the gain on validation states is {_signed(evaluation.gain)} over {evaluation.gain.n} states"
+    exploits = _exploits(mismatch, admission.mismatch)
+    if evaluation.gain.low > bound:
+        reason = f"Promoted: {found}, and its interval lies above {bound:+.3f}."
+        if exploits:
+            reason += f" Mind that {exploits}."
+        following |= {"policy": round}
+        outcome = "promote"
+        if evaluation.success.value >= params.good_enough:
+            outcome = "stop"
+            reason += f" Success is {evaluation.success.value:.3f}: nothing is left to gain, the loop stops."
+        return Decision(outcome=outcome, reason=reason, round=round, parents=following)
+    reason = f"The old policy is kept: {found}, and its interval does not lie above {bound:+.3f}."
+    if exploits:
+        reason += f" A likely cause: {exploits}."
+    if last_chance:
+        reason += f" This is round {rounds_without_promotion + 1} in a row without a better policy: the loop stops."
+    return Decision(outcome="stop" if last_chance else "keep", reason=reason, round=round, parents=following)
+
+
+def _exploits(after: Mismatch | None, before: Interval | None) -> str:
+    """A clause if the trained policy's mismatch lies clearly above that of the policy that entered training."""
+    if after is None or after.mismatch is None or before is None or after.mismatch.low <= before.high:
+        return ""
+    return (
+        f"{after.mismatch.value:.0%} of its dreamed successes fail in the simulator, against {before.value:.0%} "
+        "before training, so it has learned to use the world model's errors"
+    )
+
+
+def _signed(found: Interval) -> str:
+    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+if __name__ == "__main__":
+    stage.main(decide_round)

@@ -1,0 +1,226 @@
+"""The stages of evaluation, with toys in place of the artifacts' contents."""
+
+import contextlib
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from coevo.core import artifacts
+from coevo.core.stage import Run, run_stage
+from coevo.core.states import write_states
+from coevo.core.types import Episode
+from coevo.episodes.store import write_episodes
+from coevo.evaluation import strips
+from coevo.records.outcomes import Admission, Decision, Evaluation, Mismatch
+from tasks import admit_world_model as admit
+from tasks import decide_round as decide
+from tasks import evaluate_policy as evaluate
+from tasks import replay_dreams as dreams
+from tests.doubles import TOY, ToyDream, ToyPolicy, ToyReward, ToySimulator, toy_state
+
+STATES = [toy_state(column) for column in range(6)]
+CRITERION = "recall_floor: 0.8\nfake_success_ceiling: 0.3\nfake_success_mixed_ceiling: 0.3\nmismatch_ceiling: 0.4\n"
+
+
+def publish(out, kind, write=lambda folder: None, parents=None, states=(), metrics=None):
+    with artifacts.writing(out) as folder:
+        (folder / "content").write_text(out.name)
+        write(folder)
+        return artifacts.publish(
+            folder, out, kind=kind, id=f"toy/{out.name}", stage="tests", parents=parents or {}, config={}, seed=0,
+            source_sha256="", metrics=metrics or {}, states=states,
+        )
+
+
+def recorded_episodes(folder):
+    """Two episodes per state: at full speed, and at half of it (4 columns), so columns 2-5 are mixed but none above."""
+    simulator, episodes = ToySimulator(), []
+    for state in STATES:
+        for sample, speed in enumerate((1.0, 0.5)):
+            actions = torch.tensor(TOY.action.null).repeat(1, TOY.horizon, 1)
+            actions[:, :, 0] = speed
+            first = simulator.reset([state], torch.zeros(1, dtype=torch.int64))
+            steps = [simulator.step(actions[:, at : at + TOY.chunk]) for at in (0, 4)]
+            episodes.append(
+                Episode(
+                    actions=actions[0],
+                    frames=torch.cat([first.frames[0], *(step.frames[0] for step in steps)]),
+                    proprio=torch.cat([first.proprio[0], *(step.proprio[0] for step in steps)]),
+                    success=torch.cat([step.truth.success[0] for step in steps]),
+                    progress=torch.cat([step.truth.progress[0] for step in steps]),
+                    probability=None, start=state, sample=sample, policy="toy/policy", source="simulator",
+                    perturbation="none",
+                )
+            )
+    write_episodes(folder, episodes, TOY)
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """Artifacts whose content is a toy of the same name; `toys.made[name]` says which."""
+    monkeypatch.chdir(tmp_path)
+    made = {
+        "policy": ToyPolicy(1.0, id="toy/policy"), "start": ToyPolicy(0.75, id="toy/start"), "reward": ToyReward(),
+        "base": ToyDream(fakes="all"), "world": ToyDream(),
+    }
+    pick = lambda artifact, device: made[artifact.path.name]  # noqa: E731
+    for module in (evaluate, admit, dreams):
+        monkeypatch.setattr(module, "ParallelSimulator", lambda config, workers: contextlib.nullcontext(ToySimulator()))
+        monkeypatch.setattr(module.simulators, "read_config", lambda values, where: None)
+        monkeypatch.setattr(module.policies, "load", pick)
+    for module in (admit, dreams):
+        monkeypatch.setattr(module.worlds, "load", pick)
+        monkeypatch.setattr(module.rewards, "load", pick)
+        monkeypatch.setattr(module, "Dream", lambda world: world)
+    (tmp_path / "toy.yaml").write_text("kind: toy\n")
+    (tmp_path / "criterion.yaml").write_text(CRITERION)
+    write = lambda folder: write_states(folder, STATES, TOY)  # noqa: E731
+    return SimpleNamespace(
+        made=made, path=tmp_path, simulator=tmp_path / "toy.yaml", criterion=tmp_path / "criterion.yaml",
+        states=publish(tmp_path / "states", "initial_states", write, states=[s.id for s in STATES]),
+        episodes=publish(tmp_path / "episodes", "episodes", recorded_episodes),
+        policy=publish(tmp_path / "policy", "policy"), start=publish(tmp_path / "start", "policy"),
+        world=publish(tmp_path / "world", "world_model"), base=publish(tmp_path / "base", "world_model"),
+        reward=publish(tmp_path / "reward", "reward_model"),
+    )
+
+
+def run(function, inputs, params, out):
+    parents = {name: value for name, value in vars(inputs).items() if isinstance(value, artifacts.Artifact)}
+    return run_stage(function, inputs, params, out, seed=0, parents=parents)
+
+
+def evaluation_of(toys, role="validation", **more):
+    inputs = evaluate.Inputs(toys.policy, toys.states, toys.simulator, start_policy=toys.start)
+    return run(evaluate.evaluate_policy, inputs, evaluate.Params(role=role, batch=4, **more), toys.path / role)
+
+
+def test_evaluation_holds_both_policies_and_the_paired_gain(toys):
+    made = evaluation_of(toys)
+    found = Evaluation.model_validate_json((made.path / "evaluation.json").read_bytes())
+    assert found.success.value == pytest.approx(4 / 6) and found.start_success.value == pytest.approx(2 / 6)
+    assert found.gain.n == 6 and made.manifest.metrics["gain"] == pytest.approx(2 / 6)
+
+
+def test_an_earlier_evaluation_of_the_start_policy_gives_the_same_numbers(toys):
+    start = run(
+        evaluate.evaluate_policy, evaluate.Inputs(toys.start, toys.states, toys.simulator), evaluate.Params(), toys.path / "before"
+    )
+    inputs = evaluate.Inputs(toys.policy, toys.states, toys.simulator, start_evaluation=start)
+    again = run(evaluate.evaluate_policy, inputs, evaluate.Params(), toys.path / "again")
+    assert (again.path / "evaluation.json").read_text() == (evaluation_of(toys).path / "evaluation.json").read_text()
+
+
+def test_a_policy_trained_on_a_sealed_state_is_refused_with_the_path(toys):
+    collected = publish(toys.path / "rollouts", "episodes", parents={"states": toys.states}, states=[STATES[3].id])
+    toys.policy = publish(toys.path / "policy", "policy", parents={"episodes": collected})
+    with pytest.raises(ValueError, match=r"leak: .*toy/policy <- toy/rollouts"):
+        evaluation_of(toys, role="sealed")
+    assert not (toys.path / "sealed").exists()
+    evaluation_of(toys, role="validation")
+
+
+def test_the_sealed_set_itself_may_not_be_an_ancestor(toys):
+    toys.policy = publish(toys.path / "policy", "policy", parents={"starts": toys.states})
+    with pytest.raises(ValueError, match=r"leak: 6 .*toy/policy <- toy/states"):
+        evaluation_of(toys, role="sealed")
+
+
+def admission_of(toys):
+    inputs = admit.Inputs(
+        world_model=toys.world, reward=toys.reward, episodes=toys.episodes, policy=toys.policy, states=toys.states,
+        simulator=toys.simulator, criterion=toys.criterion, base_world_models=(toys.base,),
+    )
+    made = run(admit.admit_world_model, inputs, admit.Params(strips=6), toys.path / "admission")
+    return made, Admission.model_validate_json((made.path / "admission.json").read_bytes())
+
+
+def test_an_honest_world_model_is_admitted_and_the_base_is_shown_beside_it(toys):
+    made, found = admission_of(toys)
+    assert found.admitted and found.reasons == () and found.mismatch.value == 0.0
+    by = {(row.arm, row.subset): row for row in found.fidelity}
+    assert {arm for arm, _ in by} == {"simulator", "toy/base", "toy/world"}
+    # 12 episodes: columns 2-5 win at full speed, nobody at half of it, so 8 failures, 4 of them from mixed states.
+    assert by["toy/base", "all"].fake_success.value == 1.0 and by["toy/base", "all"].fake_success.n == 8
+    assert by["toy/base", "mixed"].fake_success.n == 4 and by["toy/world", "all"].recall.value == 1.0
+    assert made.manifest.metrics["before_fake_success"] == 1.0 and made.manifest.metrics["fake_success"] == 0.0
+    kept = strips.read(made.path)
+    assert len(kept) == 6 and {row.arm for row in kept[0].rows} == {"simulator", "toy/base", "toy/world"}
+    assert {strip.success for strip in kept} == {True, False}
+    pixels = json.loads((made.path / "pixels.json").read_text())
+    assert {figure["metric"] for figure in pixels} == {"psnr_failures", "psnr_successes", "ssim_failures", "ssim_successes"}
+
+
+def test_a_world_model_that_fakes_success_is_refused_and_the_stage_still_succeeds(toys):
+    toys.made["world"] = ToyDream(fakes="all")
+    made, found = admission_of(toys)
+    assert not found.admitted and made.manifest.metrics["admitted"] is False
+    assert found.reasons[0] == "fake success is 1.000 (n=8), 0.700 above its ceiling of 0.300"
+
+
+def test_a_world_model_that_ignores_actions_is_refused_before_anything_is_measured(toys):
+    class Blind(ToyDream):
+        def shown(self, dots):
+            return dots * 0
+
+    toys.made["world"] = Blind()
+    _, found = admission_of(toys)
+    assert not found.admitted and found.fidelity == () and "do not reach the world model" in found.reasons[0]
+
+
+def test_dreamed_successes_are_replayed_and_kept_as_strips(toys):
+    toys.made["world"] = ToyDream(fakes="all")
+    inputs = dreams.Inputs(toys.policy, toys.world, toys.reward, toys.states, toys.simulator)
+    made = run(dreams.replay_dreams, inputs, dreams.Params(), toys.path / "replay")
+    found = Mismatch.model_validate_json((made.path / "replay.json").read_bytes())
+    assert found.mismatch.value == pytest.approx(2 / 6) and found.policy == "toy/policy"
+    assert [row.arm for row in strips.read(made.path)[0].rows] == ["simulator", "toy/world"]
+
+
+def decision_of(toys, tmp_name="decision", previous=None):
+    admission, _ = admission_of(toys)
+    round_file = toys.path / "round.yaml"
+    round_file.write_text(
+        "loop: default\nround: i002\nparents: {dataset: i001, world_model: i001, policy: i001, reward: start}\n"
+    )
+    inputs = decide.Inputs(round_file, admission, evaluation_of(toys), previous=previous)
+    made = run(decide.decide_round, inputs, decide.Params(), toys.path / tmp_name)
+    return made, Decision.model_validate_json((made.path / "decision.json").read_bytes())
+
+
+def test_a_policy_without_a_clear_gain_is_kept_out_and_the_admitted_world_model_stays(toys):
+    # A gain on 2 of 6 states: the bootstrap interval touches 0.
+    made, found = decision_of(toys)
+    assert found.outcome == "keep" and "+0.333 [+0.000" in found.reason
+    assert found.parents == {"dataset": "i002", "world_model": "i002", "policy": "i001", "reward": "start"}
+    assert made.manifest.metrics["rounds_without_promotion"] == 1
+
+
+def test_a_clear_gain_is_promoted(toys):
+    toys.made["start"] = ToyPolicy(0.0, id="toy/start")
+    _, found = decision_of(toys)
+    assert found.outcome == "promote" and found.parents["policy"] == "i002"
+    assert "+0.667" in found.reason
+
+
+def test_a_refused_world_model_keeps_policy_and_world_model_but_not_the_data(toys):
+    toys.made["world"] = ToyDream(fakes="all")
+    _, found = decision_of(toys)
+    assert found.outcome == "not_admitted" and "0.700 above its ceiling" in found.reason
+    assert found.parents == {"dataset": "i002", "world_model": "i001", "policy": "i001", "reward": "start"}
+
+
+def test_the_third_round_in_a_row_without_a_better_policy_stops_the_loop(toys):
+    previous = publish(toys.path / "previous", "decision", metrics={"rounds_without_promotion": 2})
+    _, found = decision_of(toys, previous=previous)
+    assert found.outcome == "stop" and "round 3 in a row" in found.reason
+
+
+def test_sealed_numbers_decide_nothing(toys):
+    admission, _ = admission_of(toys)
+    (toys.path / "round.yaml").write_text("round: i001\nparents: {policy: start}\n")
+    inputs = decide.Inputs(toys.path / "round.yaml", admission, evaluation_of(toys, role="sealed"))
+    with pytest.raises(ValueError, match="decided on validation states"):
+        decide.decide_round(inputs, decide.Params(), Run("toy", toys.path, toys.path, 0))
