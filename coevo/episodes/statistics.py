@@ -13,14 +13,30 @@ IMAGE_SAMPLES = 4
 Stats = dict[str, np.ndarray]
 
 
+def of_columns(columns: dict[str, np.ndarray]) -> dict[str, Stats]:
+    """Statistics of each column [f d]. Those without NaN are taken together: one pass over numpy's overhead."""
+    whole = {name: values.astype(np.float64) for name, values in columns.items() if not np.isnan(values).any()}
+    joint = of_values(np.concatenate(list(whole.values()), axis=1))
+    ends = np.cumsum([values.shape[1] for values in whole.values()])
+    places = dict(zip(whole, zip(ends - [v.shape[1] for v in whole.values()], ends, strict=True), strict=True))
+    stats = {}
+    for name, values in columns.items():
+        if name in places:
+            first, end = places[name]
+            stats[name] = {key: v if key == "count" else v[first:end] for key, v in joint.items()}
+        else:
+            stats[name] = of_values(values)
+    return stats
+
+
 def of_values(values: np.ndarray) -> Stats:
     """Statistics per column of values [f d]. Rows with NaN (not known) are left out; without rows all are zero."""
     rows = values.astype(np.float64)
-    known = np.isfinite(rows).all(axis=1)
+    known = ~np.isnan(rows).any(axis=1)
     rows = rows[known] if known.any() else np.zeros((1, rows.shape[1]))
     stats = dict(min=rows.min(axis=0), max=rows.max(axis=0), mean=rows.mean(axis=0), std=rows.std(axis=0))
-    levels = np.quantile(rows, list(QUANTILES.values()), axis=0)
-    return stats | dict(zip(QUANTILES, levels, strict=True)) | dict(count=np.array([len(values)]))
+    levels = dict(zip(QUANTILES, _quantiles(rows), strict=True))
+    return stats | levels | dict(count=np.array([len(values)]))
 
 
 def of_frames(frames: np.ndarray) -> Stats:
@@ -43,3 +59,12 @@ def together(parts: Sequence[Stats]) -> Stats:
         mean=mean, std=np.sqrt(variance), count=counts.sum(axis=0).astype(np.int64),
     )
     return merged | {q: sum(weights[i] * part[q] for i, part in enumerate(parts)) for q in QUANTILES}
+
+
+def _quantiles(rows: np.ndarray) -> np.ndarray:
+    """Linearly interpolated, as np.quantile, which spends five times as long on so few rows."""
+    ordered = np.sort(rows, axis=0)
+    positions = np.array(list(QUANTILES.values())) * (len(rows) - 1)
+    below = positions.astype(int)
+    share = (positions - below)[:, None]
+    return ordered[below] * (1 - share) + ordered[np.minimum(below + 1, len(rows) - 1)] * share

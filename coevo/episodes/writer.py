@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -86,10 +85,13 @@ class EpisodeWriter:
         batch, self.pending = self.pending, []
         if not batch:
             return
-        first = self.frames
+        first, first_episode = self.frames, self.episodes
         episodes = [self._metadata(episode) for episode in batch]
-        frames = list(self._frames(batch, episodes))
-        values = rows.columns(batch, self.interface, self.tasks, self.episodes - len(batch), first)
+        # Threads encode the images while this one goes on; results are taken below.
+        images = [] if self.as_video else self.pool.map(lambda e: pixels.encode(e.frames.numpy()), batch)
+        if self.as_video:
+            self._append_video(batch, episodes)
+        values = rows.columns(batch, self.interface, self.tasks, first_episode, first)
         stats = [
             self._stats(episode, values, row["dataset_from_index"] - first)
             for episode, row in zip(batch, episodes, strict=True)
@@ -97,9 +99,8 @@ class EpisodeWriter:
         self.parts.append({key: statistics.together([s[key] for s in stats]) for key in stats[0]})
         for row, each in zip(episodes, stats, strict=True):
             row |= {f"stats/{key}/{name}": v.tolist() for key, part in each.items() for name, v in part.items()}
-        self._write_rows(values, frames)
+        self._write_rows(values, [file for files in images for file in files])
         self._append(layout.EPISODES, episodes)
-        first_episode = self.episodes - len(batch)
         starts = [rows.start(e, first_episode + i, lossless=not self.as_video) for i, e in enumerate(batch)]
         self._append(layout.STARTS, starts, rows.starts_schema())
 
@@ -121,11 +122,8 @@ class EpisodeWriter:
         self.frames += length
         return row
 
-    def _frames(self, batch: list[Episode], metadata: list[dict[str, Any]]) -> Iterator[list[bytes]]:
-        """PNG files per episode; or nothing, with the frames appended to a video and its times to the metadata."""
-        if not self.as_video:
-            yield from self.pool.map(lambda episode: pixels.encode(episode.frames.numpy()), batch)
-            return
+    def _append_video(self, batch: list[Episode], metadata: list[dict[str, Any]]) -> None:
+        """Append the frames to the open video file, and the times at which they stand there to the metadata."""
         key = f"videos/{layout.CAMERA}"
         for episode, row in zip(batch, metadata, strict=True):
             if self.video is not None and self.video.path.stat().st_size >= layout.VIDEO_FILE_MB * 2**20:
@@ -144,20 +142,17 @@ class EpisodeWriter:
     def _stats(self, episode: Episode, values: dict[str, np.ndarray], first: int) -> dict[str, statistics.Stats]:
         own = slice(first, first + len(episode.frames))
         columns = {key: column[own].reshape(len(episode.frames), -1) for key, column in values.items()}
-        stats = {key: statistics.of_values(column) for key, column in columns.items()}
-        return {layout.CAMERA: statistics.of_frames(episode.frames.numpy())} | stats
+        return {layout.CAMERA: statistics.of_frames(episode.frames.numpy())} | statistics.of_columns(columns)
 
-    def _write_rows(self, values: dict[str, np.ndarray], frames: list[list[bytes]]) -> None:
+    def _write_rows(self, values: dict[str, np.ndarray], images: list[bytes]) -> None:
         import pyarrow as pa
 
         schema = layout.data_schema(self.columns)
         columns = []
         for field in schema:
             if field.name == layout.CAMERA:
-                files = [file for episode in frames for file in episode]
-                columns.append(pa.StructArray.from_arrays(
-                    [pa.array(files, pa.binary()), pa.nulls(len(files), pa.string())], fields=list(field.type)
-                ))
+                parts = [pa.array(images, pa.binary()), pa.nulls(len(images), pa.string())]
+                columns.append(pa.StructArray.from_arrays(parts, fields=list(field.type)))
             elif values[field.name].ndim == 2:
                 flat = pa.array(values[field.name].reshape(-1))
                 columns.append(pa.FixedSizeListArray.from_arrays(flat, values[field.name].shape[1]))
