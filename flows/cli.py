@@ -1,0 +1,140 @@
+"""The command `coevo`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from flows import repro, rounds
+from flows.console import console
+from flows.lock import Held, repository_lock
+from flows.loops import Loop, number
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+LoopName = Annotated[str, typer.Option("--loop", help="which loop")]
+
+
+@app.command()
+def run(
+    rounds_wanted: Annotated[int, typer.Option("--rounds", min=1, help="until this many rounds exist")] = 1,
+    loop: LoopName = "default",
+) -> None:
+    """Run the loop until so many rounds exist. Where all is done already, say so and end."""
+    its = Loop(loop)
+    current = its.open_round().round
+    with repository_lock(its.root, f"coevo run --rounds {rounds_wanted} --loop {loop}"):
+        rounds.reconcile(its)
+        done = not rounds.left_to_do(its)
+        decision = its.decision(current)
+    stopped = decision is not None and decision.outcome == "stop"
+    if done and (number(current) >= rounds_wanted or stopped):
+        console.print(f"nothing to do: round {current} is finished", markup=False)
+    else:
+        _run_flow(rounds_wanted, loop)
+    show_report(its)
+
+
+@app.command()
+def status(loop: LoopName = "default") -> None:
+    """The open round, what is left to do in it, and the last decision."""
+    its = Loop(loop)
+    opened = its.open_round()
+    left = rounds.left_to_do(its)
+    console.print(f"loop {its.name}, round {opened.round}, from: {_pairs(opened.parents)}", markup=False)
+    console.print(f"left to do: {', '.join(stage.address for stage in left) or 'nothing'}", markup=False)
+    decision = its.decision(opened.round)
+    if decision is not None:
+        console.print(f"decision: {decision.outcome}: {decision.reason}", markup=False)
+
+
+@app.command()
+def serve(
+    cron: Annotated[str | None, typer.Option(help="schedule of the loop's flow, for example '0 2 * * *'")] = None,
+) -> None:
+    """Offer the flows in Prefect's page (start it with `prefect server start`)."""
+    from flows.serve import serve as serve_flows
+
+    serve_flows(cron)
+
+
+@app.command()
+def report(loop: LoopName = "default") -> None:
+    """Headline figures of the open round, and where its report lies."""
+    its = Loop(loop)
+    if not show_report(its):
+        raise ValueError(f"round {its.open_round().round} has no report yet; 'coevo run' makes one")
+
+
+@app.command()
+def lineage(artifact: Annotated[Path, typer.Argument(help="folder of an artifact, for example data/start/policy")]) -> None:
+    """All that an artifact descends from."""
+    file = artifact / "lineage.json"
+    if not file.is_file():
+        raise ValueError(f"{artifact} is not an artifact (it has no lineage.json)")
+    nodes = json.loads(file.read_text())
+    own = json.loads((artifact / "manifest.json").read_text())["sha256"]
+    shown: set[str] = set()
+
+    def show(sha256: str, role: str, depth: int) -> None:
+        node = nodes[sha256]
+        again = "  (see above)" if sha256 in shown and node["parents"] else ""
+        console.print(f"{'  ' * depth}{role}{node['id']}  {sha256[:12]}  {node['stage']}{again}", markup=False)
+        if not again:
+            shown.add(sha256)
+            for name, parent in node["parents"].items():
+                show(parent, f"{name}: ", depth + 1)
+
+    show(own, "", 0)
+
+
+def show_report(loop: Loop) -> bool:
+    """Print the headline table and where the report lies; whether there is one."""
+    folder = loop.data(loop.open_round().round) / "report"
+    if not (folder / "headline.json").is_file():
+        return False
+    table = Table("", "value", "90% interval", "n", title=f"{loop.name} {loop.open_round().round}", title_justify="left")
+    for row in json.loads((folder / "headline.json").read_text()):
+        low, high = row.get("low"), row.get("high")
+        interval = f"{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
+        table.add_row(f"{row['metric']}, {row['arm']}", f"{row['value']:.3f}", interval, str(row["n"]))
+    console.print(table)
+    decision = loop.decision(loop.open_round().round)
+    if decision is not None:
+        console.print(f"decision: {decision.outcome}: {decision.reason}", markup=False)
+    pages = sorted(folder.glob("*.html"))
+    console.print(f"report: {pages[0] if pages else folder}", markup=False, soft_wrap=True)
+    return True
+
+
+def _run_flow(rounds_wanted: int, loop: str) -> None:
+    console.print("starting Prefect", markup=False)
+    # Its page and log keep what it says; on the terminal a person reads the stages' lines.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_FLOW_RUNS_LEVEL", "CRITICAL")
+    from flows.coevolution import coevolve
+
+    state = coevolve(rounds_wanted, loop, return_state=True)
+    if state.is_cancelled():
+        raise Held(state.message)
+    state.result()
+
+
+def _pairs(values: dict[str, str]) -> str:
+    return ", ".join(f"{role} {value}" for role, value in values.items())
+
+
+def main() -> None:
+    """Entry of the console script. What a person can mend is one message and no traceback."""
+    try:
+        app()
+    except (ValueError, Held, repro.StageFailed) as error:
+        console.print(str(error), style="red", markup=False)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

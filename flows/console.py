@@ -1,0 +1,82 @@
+"""What a run says on the terminal: one line a stage, with the time left of long ones."""
+
+import re
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.status import Status
+
+_PROGRESS = re.compile(
+    r"PROGRESS (?P<label>.+?) (?P<done>\d+)/(?P<total>\d+)(?: (?P<left>\d+) s left)?(?: (?P<note>.+))?"
+)
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A line of progress that a stage printed (coevo.core.stage, Run.progress)."""
+
+    label: str
+    done: int
+    total: int
+    left: int | None
+    """Seconds, as the stage estimates them."""
+    note: str
+
+    @property
+    def percent(self) -> float:
+        """0 to 100."""
+        return 100.0 * self.done / max(self.total, 1)
+
+    def __str__(self) -> str:
+        left = f", {_clock(self.left)} left" if self.left is not None else ""
+        return f"{self.label} {self.done}/{self.total}{left}{f'  {self.note}' if self.note else ''}"
+
+
+def progress_of(line: str) -> Progress | None:
+    """The progress that a line tells of, or none."""
+    found = _PROGRESS.fullmatch(line.strip())
+    if found is None:
+        return None
+    left = int(found["left"]) if found["left"] else None
+    return Progress(found["label"], int(found["done"]), int(found["total"]), left, found["note"] or "")
+
+
+class StageLine:
+    """The line of one stage: it moves on a terminal, and is repeated every ten seconds elsewhere (a log file)."""
+
+    def __init__(self, title: str):
+        self.title = title
+        self.began = self.spoke = time.monotonic()
+        self.status: Status | None = None
+
+    def __enter__(self) -> "StageLine":
+        if console.is_terminal:
+            self.status = console.status(self.title)
+            self.status.start()
+        return self
+
+    def progress(self, progress: Progress) -> None:
+        """Show how far the stage has come."""
+        if self.status is not None:
+            self.status.update(f"{self.title}  {progress}")
+        elif time.monotonic() - self.spoke >= 10.0:
+            self.spoke = time.monotonic()
+            console.print(f"  {self.title}  {progress}")
+
+    def say(self, text: str) -> None:
+        """One line beside it."""
+        console.print(f"  {text}", style="yellow", markup=False)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.status is not None:
+            self.status.stop()
+        mark = "[green]done[/]" if kind is None else "[red]ended[/]"
+        console.print(f"  {self.title}  {mark}  {_clock(time.monotonic() - self.began)}")
+
+
+def _clock(seconds: float) -> str:
+    """'8 s', '2 min 05 s'."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

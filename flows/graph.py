@@ -1,0 +1,157 @@
+"""The stages of a dvc.yaml as plain data, in an order in which they can run; needs PyYAML alone.
+
+DVC is the authority on its own file. This reading of it serves those who must know the stages without DVC (a bare GPU
+box) or before it has started (a flow's list of tasks); a test holds it against DVC's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_REFERENCE = re.compile(r"\$\{\s*([^}]+?)\s*\}")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage with all references resolved. Paths are relative to the repository's root."""
+
+    address: str
+    """How DVC calls it from the root: 'train_policy@0', 'start/dvc.yaml:make_initial_states@train'."""
+    command: str
+    """Runs in the root."""
+    deps: tuple[str, ...]
+    outs: tuple[str, ...]
+    params: tuple[tuple[str, str], ...]
+    """(file, key) pairs."""
+
+    @property
+    def name(self) -> str:
+        """The address without its file."""
+        return self.address.rsplit(":", 1)[-1]
+
+
+def read(root: Path, files: Iterable[str]) -> tuple[Stage, ...]:
+    """Stages of these dvc.yaml files (paths relative to the root), each after those it reads from."""
+    return ordered([stage for file in files for stage in _stages(root, file)])
+
+
+def ordered(stages: Iterable[Stage]) -> tuple[Stage, ...]:
+    """Each stage after those it reads from; otherwise as given."""
+    stages, placed = list(stages), dict[str, Stage]()
+
+    def place(stage: Stage, trail: tuple[str, ...]) -> None:
+        if stage.address in trail:
+            raise ValueError(f"the stages form a circle: {' <- '.join((*trail, stage.address))}")
+        if stage.address not in placed:
+            for other in stages:
+                if other is not stage and reads_from(stage, other):
+                    place(other, (*trail, stage.address))
+            placed[stage.address] = stage
+
+    for stage in stages:
+        place(stage, ())
+    return tuple(placed.values())
+
+
+def reads_from(stage: Stage, other: Stage) -> bool:
+    """Whether a dependency of `stage` is an output of `other`, lies in one, or holds one."""
+    return any(
+        dep == out or dep.startswith(f"{out}/") or out.startswith(f"{dep}/")
+        for dep in stage.deps
+        for out in other.outs
+    )
+
+
+def downstream(stages: Iterable[Stage], changed: Iterable[str]) -> set[str]:
+    """Addresses of the changed stages and of all that read from them, at any depth."""
+    found = set(changed)
+    touched: list[Stage] = []
+    for stage in stages:  # in order, so one pass reaches all
+        if stage.address in found or any(reads_from(stage, other) for other in touched):
+            found.add(stage.address)
+            touched.append(stage)
+    return found
+
+
+def _stages(root: Path, file: str) -> list[Stage]:
+    folder = posixpath.dirname(file)
+    document = yaml.safe_load((root / file).read_text())
+    variables = _variables(root / folder, document.get("vars", ()))
+    stages = []
+    for name, entry in document["stages"].items():
+        matrix = _resolve(entry.get("matrix", {}), variables)
+        for values in itertools.product(*matrix.values()):
+            item = dict(zip(matrix, values))
+            suffix = "@" + "-".join(str(value) for value in values) if matrix else ""
+            address = name + suffix if file == "dvc.yaml" else f"{file}:{name}{suffix}"
+            stages.append(_stage(address, folder, entry, {**variables, "item": item}))
+    return stages
+
+
+def _stage(address: str, folder: str, entry: Mapping[str, Any], variables: Mapping[str, Any]) -> Stage:
+    entry = {key: _resolve(value, variables) for key, value in entry.items() if key not in ("matrix", "desc")}
+    where = posixpath.normpath(posixpath.join(folder, entry.get("wdir", ".")))
+    if where != ".":
+        raise ValueError(f"stage '{address}' works in '{where}'; stages work in the repository's root (set 'wdir')")
+
+    def paths(items: Iterable[Any]) -> tuple[str, ...]:
+        return tuple(next(iter(item)) if isinstance(item, Mapping) else str(item) for item in items)
+
+    params = [
+        (file, key)
+        for item in entry.get("params", ())
+        for file, keys in (item.items() if isinstance(item, Mapping) else [("params.yaml", [item])])
+        for key in keys or ()
+    ]
+    return Stage(
+        address=address,
+        command=" ".join(entry["cmd"].split()),
+        deps=paths(entry.get("deps", ())),
+        outs=paths([*entry.get("outs", ()), *entry.get("metrics", ()), *entry.get("plots", ())]),
+        params=tuple(params),
+    )
+
+
+def _variables(folder: Path, listed: Iterable[Any]) -> dict[str, Any]:
+    """What `${...}` may name: params.yaml beside the file, as DVC reads it unasked, and the entries of `vars`."""
+    values: dict[str, Any] = {}
+    for item in ("params.yaml", *listed):
+        if isinstance(item, Mapping):
+            values.update(item)
+        elif (folder / item).is_file():
+            values.update(yaml.safe_load((folder / item).read_text()) or {})
+    return values
+
+
+def _resolve(value: Any, variables: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _resolve(item, variables) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolve(item, variables) for item in value]
+    if not isinstance(value, str):
+        return value
+    whole = _REFERENCE.fullmatch(value)
+    if whole:
+        return _look_up(whole[1], variables)
+    return _REFERENCE.sub(lambda found: _text(_look_up(found[1], variables)), value)
+
+
+def _look_up(name: str, variables: Mapping[str, Any]) -> Any:
+    value: Any = variables
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise ValueError(f"'${{{name}}}' in dvc.yaml names nothing in params.yaml or round.yaml")
+        value = value[part]
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

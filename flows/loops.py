@@ -1,0 +1,95 @@
+"""A loop is a folder: its pipeline, its parameters, its open round, and the records of its closed rounds."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from coevo.records.base import Config, read_yaml
+from coevo.records.outcomes import Decision
+from flows import ROOT, graph
+
+START = "start/dvc.yaml"
+
+
+class OpenRound(Config):
+    """round.yaml: what the pipeline's paths are made of."""
+
+    loop: str
+    round: str
+    """i001, i002, ..."""
+    parents: dict[str, str]
+    """Role -> id of the artifact that this round starts from, for example 'start/policy' or 'default/i001/policy/0'."""
+    rounds_without_promotion: int = 0
+    """Rounds in a row before this one that kept their policy."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop of the repository. Paths are absolute unless said otherwise."""
+
+    name: str = "default"
+    root: Path = ROOT
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie: the repository's root for the default loop."""
+        return self.root if self.name == "default" else self.root / "loops" / self.name
+
+    @property
+    def pipeline(self) -> str:
+        """Its dvc.yaml, relative to the root."""
+        return str((self.folder / "dvc.yaml").relative_to(self.root))
+
+    @property
+    def round_file(self) -> Path:
+        """The pointer to its open round."""
+        return self.folder / "round.yaml"
+
+    @property
+    def rounds(self) -> Path:
+        """Records of closed rounds."""
+        return self.folder / "rounds"
+
+    def open_round(self) -> OpenRound:
+        """The open round; ValueError if there is no such loop."""
+        if not self.round_file.is_file():
+            others = sorted(path.parent.name for path in self.root.glob("loops/*/round.yaml"))
+            raise ValueError(f"there is no loop '{self.name}'; there is: {', '.join(['default', *others])}")
+        return OpenRound.parse(read_yaml(self.round_file), str(self.round_file))
+
+    def write_open_round(self, opened: OpenRound) -> None:
+        """Replace round.yaml in one step, so that a kill leaves the old one or the new one."""
+        comment = "# The open round. Written when a round is opened; dvc.yaml makes its paths of it.\n"
+        partial = self.round_file.with_suffix(".yaml.partial")
+        partial.write_text(comment + yaml.safe_dump(opened.model_dump(), sort_keys=False))
+        os.replace(partial, self.round_file)
+
+    def stages(self) -> tuple[graph.Stage, ...]:
+        """Stages of the start and of the open round, in the order in which they run."""
+        files = [file for file in (START, self.pipeline) if (self.root / file).is_file()]
+        return graph.read(self.root, files)
+
+    def data(self, round: str) -> Path:
+        """Folder of a round's artifacts."""
+        return self.root / "data" / self.name / round
+
+    def decision(self, round: str) -> Decision | None:
+        """What a round concluded; none while it is under way."""
+        for folder in (self.data(round) / "decision", self.rounds / round):
+            if (folder / "decision.json").is_file():
+                return Decision.model_validate_json((folder / "decision.json").read_bytes())
+        return None
+
+
+def number(round: str) -> int:
+    """3 of 'i003'."""
+    return int(round.removeprefix("i"))
+
+
+def round_id(number: int) -> str:
+    """'i003' of 3."""
+    return f"i{number:03d}"
