@@ -43,9 +43,9 @@ def artifact_list(kind: Kind, help: str) -> Any:
     return field(metadata=dict(kind=kind, help=help, many=True), default=())
 
 
-def config_file(help: str) -> Any:
+def config_file(help: str, optional: bool = False) -> Any:
     """A field of Inputs: a YAML file, whose content goes into the manifest."""
-    return field(metadata=dict(kind=None, help=help, many=False))
+    return field(metadata=dict(kind=None, help=help, many=False), **({"default": None} if optional else {}))
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,8 @@ def _open_inputs(kind: type, args: argparse.Namespace) -> tuple[Any, dict[str, A
         given = getattr(args, item.name)
         if item.metadata["kind"] is None:
             values[item.name] = given
-            config[item.name] = read_yaml(given)
+            if given is not None:
+                config[item.name] = read_yaml(given)
         elif item.metadata["many"]:
             values[item.name] = tuple(artifacts.read(path, item.metadata["kind"]) for path in given)
             parents.update({f"{item.name}.{index}": made for index, made in enumerate(values[item.name])})

@@ -182,3 +182,29 @@ def take_rows(item, rows: Tensor | Sequence[int]):
         elif hasattr(value, "__dataclass_fields__"):
             changes[field.name] = take_rows(value, index)
     return replace(item, **changes)
+
+
+def join_rows(first, second):
+    """Rows of two values of the same dataclass, one after the other; fields that are not batched stay the first's."""
+    changes = {}
+    for field in fields(first):
+        ours, theirs = getattr(first, field.name), getattr(second, field.name)
+        if isinstance(ours, Tensor):
+            changes[field.name] = torch.cat([ours, theirs])
+        elif isinstance(ours, tuple):
+            changes[field.name] = ours + theirs
+        elif hasattr(ours, "__dataclass_fields__"):
+            changes[field.name] = join_rows(ours, theirs)
+    return replace(first, **changes)
+
+
+def to_device(item, device: torch.device | str):
+    """The same dataclass with its tensors on `device`, those inside nested dataclasses too."""
+    changes = {}
+    for field in fields(item):
+        value = getattr(item, field.name)
+        if isinstance(value, Tensor):
+            changes[field.name] = value.to(device)
+        elif hasattr(value, "__dataclass_fields__"):
+            changes[field.name] = to_device(value, device)
+    return replace(item, **changes)

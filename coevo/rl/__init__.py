@@ -1,0 +1,1 @@
+"""Reinforcement learning on trajectories from either world: estimators, one update loop, choice of starts."""

@@ -1,0 +1,69 @@
+"""Which estimator, which ratio and how many updates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from coevo.records.base import Config
+
+
+class Grpo(Config):
+    """Return minus the mean of the group from the same start (Shao et al., 2024)."""
+
+    kind: Literal["grpo"] = "grpo"
+    normalise: bool = True
+    """Divide by the standard deviation of the group's returns."""
+
+
+class LeaveOneOut(Config):
+    """Return minus the mean of the others in the group (RLOO; LOOP and RIPT-VLA use it)."""
+
+    kind: Literal["leave_one_out"] = "leave_one_out"
+
+
+class Ppo(Config):
+    """Generalised advantage estimation with a critic, by the corrected recipe unless told otherwise."""
+
+    kind: Literal["ppo"] = "ppo"
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
+    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    horizon: Literal["termination", "truncation"] = "termination"
+    """What the last control step means. truncation adds the critic's own estimate to the last reward: with an
+    episode-level reward and discount 1 the returns then drift with the value."""
+    value_learning_rate: PositiveFloat = 1e-4
+    """A tenth of the usual; at the full rate half of the critic's updates exceed the value clip."""
+    value_clip: PositiveFloat = 0.2
+    critic_warmup: NonNegativeInt = 4
+    """Updates that train only the critic, before the policy moves."""
+
+
+Estimator = Annotated[Grpo | LeaveOneOut | Ppo, Field(discriminator="kind")]
+
+
+class Algorithm(Config):
+    """One reinforcement learning run."""
+
+    estimator: Estimator = Grpo()
+    updates: PositiveInt = 12
+    """Policy updates."""
+    states: PositiveInt = 32
+    """Initial states per update."""
+    group: Annotated[int, Field(ge=2)] = 8
+    """Episodes from each of them."""
+    refill: NonNegativeInt = 0
+    """Further initial states per update at the most, rolled to replace groups whose outcomes were all the same."""
+    prefer_mixed: bool = True
+    """Draw initial states by how mixed their outcomes have been, p (1 - p) + 0.05."""
+    ratio: Literal["token", "action", "chunk"] = "token"
+    """Over what the probability ratio is taken and clipped: every scored term, all terms of one held action, or the
+    whole chunk."""
+    clip: PositiveFloat = 0.2
+    epochs: PositiveInt = 2
+    minibatch: PositiveInt = 640
+    """Decisions per gradient step."""
+    learning_rate: PositiveFloat = 1e-4
+    gradient_clip: PositiveFloat = 0.5
+    kl_weight: NonNegativeFloat = 0.0
+    """Weight of the divergence from the policy that made the episodes."""

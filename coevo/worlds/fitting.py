@@ -1,0 +1,42 @@
+"""What the two stages that train world models share: from episode arrays to a trained model, with checkpoints."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from coevo.core.stage import Run
+from coevo.worlds.config import WorldTraining
+from coevo.worlds.training import WorldTrainer, prepare
+from coevo.worlds.world_model import WorldModel
+
+
+class Arrays(Protocol):
+    """The fields of episode arrays that training reads."""
+
+    frames: Tensor
+    actions: Tensor
+    proprio: Tensor
+    length: Tensor
+    instructions: tuple[str, ...]
+
+
+def fit(
+    model: WorldModel, arrays: Arrays, weights: Float64[np.ndarray, " n"], training: WorldTraining, run: Run
+) -> None:
+    """Train `model` in place; a checkpoint in the stage's scratch folder lets a killed stage go on to the same end."""
+    device = next(model.parameters()).device
+    clips = prepare(
+        model, arrays.frames, arrays.actions, arrays.proprio, arrays.length, arrays.instructions,
+        torch.as_tensor(weights), device,
+    )  # fmt: skip
+
+    def report(step: int, loss: float) -> None:
+        run.log(step=step, **{"world_model/loss": loss})
+        run.progress("world model", step, training.steps, f"loss {loss:.4f}")
+
+    WorldTrainer(model, clips, training, run.seed).run(report, run.scratch / "world_model.pt")

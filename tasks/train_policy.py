@@ -1,0 +1,163 @@
+"""Reinforcement learning in the admitted world model; the same stage in the simulator is the control arm.
+
+A world model that was not admitted is not trained in: the parent policy is published unchanged, with the outcome
+`not_admitted` and the reasons, and the loop goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeInt, PositiveInt
+
+from coevo.core import stage
+from coevo.core.artifacts import Artifact
+from coevo.core.device import best_device
+from coevo.core.stage import Result, Run
+from coevo.core.states import read_states
+from coevo.core.types import Verdicts, to_device
+from coevo.evaluation import evaluate
+from coevo.policies import build as policies
+from coevo.records.base import Config, read_yaml
+from coevo.records.interface import Interface, require_same
+from coevo.records.outcomes import Admission
+from coevo.rewards import build as rewards
+from coevo.rewards.classifier import read_peak
+from coevo.rl import training
+from coevo.rl.config import Algorithm
+from coevo.rollout import rollout
+from coevo.simulators.build import read_config
+from coevo.workers.simulation import ParallelSimulator
+from coevo.worlds import build as worlds
+from coevo.worlds.dream import Dream
+
+
+@dataclass(frozen=True)
+class Inputs:
+    policy: Artifact = stage.artifact("policy", "the policy to start from")
+    starts: Artifact = stage.artifact("initial_states", "initial states to train from")
+    validation: Artifact = stage.artifact("initial_states", "initial states that choose along training")
+    simulator: Path = stage.config_file("a file of configs/simulator, for validation and for the control arm")
+    world_model: Artifact | None = stage.artifact("world_model", "the world to train in", optional=True)
+    reward: Artifact | None = stage.artifact("reward_model", "what judges the dreams", optional=True)
+    admission: Artifact | None = stage.artifact("admission", "whether the world model may be used", optional=True)
+
+
+class Params(Config):
+    """One training run."""
+
+    environment: Literal["dream", "simulator"] = "dream"
+    """simulator is the control: the same algorithm on the simulator's own outcomes."""
+    requires_admission: bool = True
+    """Control arms in a bad world model switch this off."""
+    algorithm: Algorithm = Algorithm()
+    validate_every: NonNegativeInt = 4
+    """Updates between checks in the simulator on validation states; 0 checks never and keeps the last weights."""
+    validation_states: PositiveInt | None = None
+    """Use only the first so many of them; none uses all."""
+    patience: PositiveInt = 2
+    """Checks in a row below the start policy after which training stops."""
+    workers: NonNegativeInt = 2
+    """Simulator processes."""
+
+
+def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
+    """Train, check along the way, and publish the weights of the best check."""
+    refused = _refusal(inputs, params)
+    if refused:
+        for name in ("config.json", "interface.json", "weights.safetensors"):
+            shutil.copyfile(inputs.policy.path / name, run.folder / name)
+        return Result("policy", {"outcome": "not_admitted", "reason": refused})
+    device = best_device()
+    policy = policies.load(inputs.policy, device)
+    policy.id = run.id
+    starts, interface = read_states(inputs.starts)
+    validation_states, _ = read_states(inputs.validation)
+    validation_states = validation_states[: params.validation_states]
+    simulator_config = read_config(read_yaml(inputs.simulator), str(inputs.simulator))
+    require_same(policy.interface, inputs.policy.id, interface, inputs.starts.id)
+    with ParallelSimulator(simulator_config, params.workers) as simulator:
+        roll = _simulated(simulator, policy, run) if params.environment == "simulator" else _dreamed(
+            inputs, policy, device, run
+        )
+        total = params.algorithm.updates + getattr(params.algorithm.estimator, "critic_warmup", 0)
+
+        def check(update: int) -> float:
+            episodes = rollout(
+                simulator, policy, validation_states, stream=(run.seed, "validation"), source="simulator"
+            )
+            scores = evaluate.state_scores(episodes, interface)
+            return sum(score.successes for score in scores) / sum(score.episodes for score in scores)
+
+        def log(update: int, numbers: dict[str, float]) -> None:
+            run.log(update=update, **{f"train_policy/{name}": value for name, value in numbers.items()})
+            run.progress("training", update, total, f"{params.environment} success {numbers['success']:.2f}")
+
+        validation = (
+            training.Validation(check, params.validate_every, params.patience) if params.validate_every else None
+        )
+        outcome = training.train(policy, params.algorithm, roll, starts, run.seed, log, validation)
+    policies.save(policy, run.folder)
+    return Result("policy", _metrics(params, outcome, len(validation_states)), sorted(state.id for state in starts))
+
+
+def _refusal(inputs: Inputs, params: Params) -> str:
+    """Why the world model may not be trained in; empty if it may."""
+    if params.environment == "simulator" or not params.requires_admission:
+        return ""
+    if inputs.admission is None:
+        raise ValueError("no --admission was given; admit the world model first, or set 'requires_admission: false'")
+    admission = Admission.model_validate_json((inputs.admission.path / "admission.json").read_text())
+    return "" if admission.admitted else "; ".join(admission.reasons)
+
+
+def _dreamed(inputs: Inputs, policy, device: torch.device, run: Run) -> training.Roll:
+    """Episodes in the world model, judged by the frozen reward model."""
+    if inputs.world_model is None or inputs.reward is None:
+        raise ValueError("training in a dream needs --world-model and --reward")
+    dream = Dream(worlds.load(inputs.world_model, device))
+    reward = rewards.load(inputs.reward, device)
+    require_same(policy.interface, inputs.policy.id, dream.interface, inputs.world_model.id)
+    require_same(dream.interface, inputs.world_model.id, reward.interface, inputs.reward.id)
+
+    def roll(starts, key):
+        episodes = rollout(dream, policy, starts, stream=(run.seed, "train", *key), source="dream")
+        return episodes, reward.verdicts(episodes.frames, [start.instruction for start in starts])
+
+    return roll
+
+
+def _simulated(simulator: ParallelSimulator, policy, run: Run) -> training.Roll:
+    """Episodes in the simulator, judged by its own truth."""
+
+    def roll(starts, key):
+        episodes = rollout(simulator, policy, starts, stream=(run.seed, "train", *key), source="simulator")
+        return to_device(episodes, policy.mean.weight.device), truth_verdicts(episodes, policy.interface)
+
+    return roll
+
+
+def truth_verdicts(episodes, interface: Interface) -> Verdicts:
+    """The simulator's truth in the form of a reading: probability 1 where the task is done."""
+    probability = torch.cat([torch.zeros(len(episodes), 1), episodes.truth.success.float()], dim=1)
+    return read_peak(probability, 0.5, interface.success_from, "simulator")
+
+
+def _metrics(params: Params, outcome: training.Outcome, validation_states: int) -> dict:
+    rolled = outcome.episodes if params.environment == "simulator" else 0
+    return {
+        "outcome": "stopped" if outcome.stopped else "trained",
+        "reason": outcome.stopped,
+        "best_update": outcome.best_update,
+        "validation_success": outcome.best_success,
+        "dreamed_episodes": outcome.episodes - rolled,
+        "simulator_episodes": rolled + len(outcome.checks) * validation_states,
+    }
+
+
+if __name__ == "__main__":
+    stage.main(train_policy)
