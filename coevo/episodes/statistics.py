@@ -14,8 +14,8 @@ Stats = dict[str, np.ndarray]
 
 
 def of_columns(columns: dict[str, np.ndarray]) -> dict[str, Stats]:
-    """Statistics of each column [f d]. Those without NaN are taken together: one pass over numpy's overhead."""
-    whole = {name: values.astype(np.float64) for name, values in columns.items() if not np.isnan(values).any()}
+    """Statistics of each column [f d]. Those that are finite are taken together: one pass over numpy's overhead."""
+    whole = {name: values.astype(np.float64) for name, values in columns.items() if np.isfinite(values).all()}
     joint = of_values(np.concatenate(list(whole.values()), axis=1))
     ends = np.cumsum([values.shape[1] for values in whole.values()])
     places = dict(zip(whole, zip(ends - [v.shape[1] for v in whole.values()], ends, strict=True), strict=True))
@@ -30,9 +30,9 @@ def of_columns(columns: dict[str, np.ndarray]) -> dict[str, Stats]:
 
 
 def of_values(values: np.ndarray) -> Stats:
-    """Statistics per column of values [f d]. Rows with NaN (not known) are left out; without rows all are zero."""
+    """Statistics per column of values [f d]. Rows with NaN (not known) or infinity are left out; without rows all are zero."""
     rows = values.astype(np.float64)
-    known = ~np.isnan(rows).any(axis=1)
+    known = np.isfinite(rows).all(axis=1)
     rows = rows[known] if known.any() else np.zeros((1, rows.shape[1]))
     stats = dict(min=rows.min(axis=0), max=rows.max(axis=0), mean=rows.mean(axis=0), std=rows.std(axis=0))
     levels = dict(zip(QUANTILES, _quantiles(rows), strict=True))

@@ -28,7 +28,7 @@ class VideoWriter:
         import av
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.rate, self.count = path, rate_of(fps), 0
+        self.rate, self.count, self.bytes = rate_of(fps), 0, 0
         self.container = av.open(str(path), "w", options={"fflags": "+bitexact"})
         self.stream = self.container.add_stream(CODEC, rate=self.rate, options=OPTIONS)
         self.stream.height, self.stream.width, self.stream.pix_fmt = height, width, "yuv420p"
@@ -47,7 +47,9 @@ class VideoWriter:
         for frame in frames:
             picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             picture.pts, picture.time_base = self.count, 1 / self.rate
-            self.container.mux(self.stream.encode(picture))
+            packets = self.stream.encode(picture)
+            self.bytes += sum(packet.size for packet in packets)
+            self.container.mux(packets)
             self.count += 1
         return begin, self.seconds
 

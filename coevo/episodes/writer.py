@@ -126,7 +126,7 @@ class EpisodeWriter:
         """Append the frames to the open video file, and the times at which they stand there to the metadata."""
         key = f"videos/{layout.CAMERA}"
         for episode, row in zip(batch, metadata, strict=True):
-            if self.video is not None and self.video.path.stat().st_size >= layout.VIDEO_FILE_MB * 2**20:
+            if self.video is not None and self.video.bytes >= layout.VIDEO_FILE_MB * 2**20:
                 self.video.close()
                 self.video, self.video_files = None, self.video_files + 1
             if self.video is None:
