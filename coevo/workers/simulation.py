@@ -152,20 +152,21 @@ def collect_expert(
     workers: int,
     stream: Sequence[int | str],
 ) -> list[Episode]:
-    """One expert episode for each start, under the perturbation beside it. Row i's randomness is keyed by `stream`, its
-    start and how many rows of the same start and kind stand before it, so neither order nor workers change it."""
+    """One expert episode for each start, under the perturbation beside it; keyed as in `expert_streams`."""
+    kinds = [perturbation.kind for perturbation in perturbations]
     with ParallelSimulator(config, workers) as simulator:
-        return simulator.demonstrate(starts, perturbations, expert_streams(starts, perturbations, stream))
+        return simulator.demonstrate(starts, perturbations, expert_streams(starts, kinds, stream))
 
 
 def expert_streams(
-    starts: Sequence[InitialState], perturbations: Sequence[Perturbation], stream: Sequence[int | str]
+    starts: Sequence[InitialState], names: Sequence[str], stream: Sequence[int | str]
 ) -> list[tuple[int | str, ...]]:
-    """The randomness of each row of `collect_expert`."""
+    """The randomness of each expert episode: `stream`, its start, its name, and how many of that start and name stand
+    before it, so that neither the number of workers nor other episodes in the list change it."""
     seen: dict[tuple[str, str], int] = {}
     streams = []
-    for start, perturbation in zip(starts, perturbations, strict=True):
-        key = (start.id, perturbation.kind)
+    for start, name in zip(starts, names, strict=True):
+        key = (start.id, name)
         streams.append((*stream, *key, seen.setdefault(key, 0)))
         seen[key] += 1
     return streams
