@@ -132,6 +132,7 @@ def data_schema(columns: dict[str, dict[str, Any]]):
             case dtype:
                 single = pa.bool_() if dtype == "bool" else pa.type_for_alias(dtype)
                 width = column["shape"][0]
-                kind = single if column["shape"] == [1] and name not in (STATE, ACTION, LABEL) else pa.list_(single, width)
+                vector = name in (STATE, ACTION, LABEL)
+                kind = pa.list_(single, width) if vector else single
         fields.append((name, kind))
     return pa.schema(fields)

@@ -15,18 +15,14 @@ Stats = dict[str, np.ndarray]
 
 def of_columns(columns: dict[str, np.ndarray]) -> dict[str, Stats]:
     """Statistics of each column [f d]. Those that are finite are taken together: one pass over numpy's overhead."""
-    whole = {name: values.astype(np.float64) for name, values in columns.items() if np.isfinite(values).all()}
+    whole = {name: values for name, values in columns.items() if np.isfinite(values).all()}
     joint = of_values(np.concatenate(list(whole.values()), axis=1))
     ends = np.cumsum([values.shape[1] for values in whole.values()])
-    places = dict(zip(whole, zip(ends - [v.shape[1] for v in whole.values()], ends, strict=True), strict=True))
     stats = {}
-    for name, values in columns.items():
-        if name in places:
-            first, end = places[name]
-            stats[name] = {key: v if key == "count" else v[first:end] for key, v in joint.items()}
-        else:
-            stats[name] = of_values(values)
-    return stats
+    for name, end in zip(whole, ends, strict=True):
+        own = slice(end - whole[name].shape[1], end)
+        stats[name] = {key: v if key == "count" else v[own] for key, v in joint.items()}
+    return {name: stats[name] if name in stats else of_values(values) for name, values in columns.items()}
 
 
 def of_values(values: np.ndarray) -> Stats:

@@ -40,7 +40,9 @@ def read_episodes(folder: Path) -> EpisodeSet:
     if not (folder / layout.INFO).is_file():
         raise ValueError(f"{folder} holds no finished episodes ({layout.INFO} is missing); make it again")
     if not (folder / layout.INTERFACE).is_file():
-        raise ValueError(f"{folder} was not written by coevo ({layout.INTERFACE} is missing); import it with tasks.import_dataset")
+        raise ValueError(
+            f"{folder} was not written by coevo ({layout.INTERFACE} is missing); import it with tasks.import_dataset"
+        )
     info = json.loads((folder / layout.INFO).read_text())
     if info["codebase_version"] != layout.VERSION:
         raise ValueError(f"{folder} has the format version {info['codebase_version']}, {layout.VERSION} is read here")
@@ -129,7 +131,8 @@ class EpisodeSet:
         with pixels.threads() as pool:
             for group, members in self._groups(sorted(indices)):
                 values = _numbers(group)
-                images = group.column(layout.CAMERA).chunk(0).field("bytes") if layout.CAMERA in group.column_names else None
+                as_images = layout.CAMERA in group.column_names
+                images = group.column(layout.CAMERA).chunk(0).field("bytes") if as_images else None
                 jobs = [
                     pool.submit(self._decode, frames[index].numpy(), index, images, first) for index, first in members
                 ]

@@ -21,7 +21,8 @@ def small(size: int = 8) -> Interface:
 
 
 def make_episode(
-    seed: int, frames: int = 3, size: int = 8, context: int = 1, state: str | None = None, won: bool | None = None, **changes
+    seed: int, frames: int = 3, size: int = 8, context: int = 1, state: str | None = None, won: bool | None = None,
+    **changes,
 ) -> Episode:
     """An episode of noise with `frames` frames after the first. `won` sets whether its last frame is a success."""
     draw = np.random.default_rng(seed)

@@ -124,7 +124,9 @@ def forever():
 with artifacts.writing(pathlib.Path({str(tmp_path / "rollouts")!r})) as folder:
     write_episodes(folder, forever(), small())
 """
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": "."})
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": "."}
+    )
     assert process.stdout.readline() == b"writing\n"
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -138,7 +140,8 @@ with artifacts.writing(pathlib.Path({str(tmp_path / "rollouts")!r})) as folder:
 
 def test_an_episode_of_another_shape_is_refused_by_name(tmp_path):
     wrong = replace(make_episode(1), actions=torch.zeros(11, 4))
-    with pytest.raises(ValueError, match=r"episode 1 \(state push-1\): actions have the shape \(11, 4\), \(12, 4\) is needed"):
+    message = r"episode 1 \(state push-1\): actions have the shape \(11, 4\), \(12, 4\) is needed"
+    with pytest.raises(ValueError, match=message):
         write_episodes(tmp_path, [make_episode(0), wrong], small())
 
 
@@ -172,7 +175,8 @@ def test_two_episodes_in_one_video_keep_their_own_frames(tmp_path):
     write_episodes(tmp_path, [first, second], small(130))
     assert [path.name for path in (tmp_path / "videos").rglob("*.mp4")] == ["file-000.mp4"]
     read = read_episodes(tmp_path)
-    times = [(row[f"videos/{layout.CAMERA}/from_timestamp"], row[f"videos/{layout.CAMERA}/to_timestamp"]) for row in read.metadata]
+    key = f"videos/{layout.CAMERA}"
+    times = [(row[f"{key}/from_timestamp"], row[f"{key}/to_timestamp"]) for row in read.metadata]
     assert times == [(0.0, 0.2), (0.2, 0.5)]  # 4 and 6 frames at 20 a second
     for index, episode in enumerate((first, second)):
         difference = (read.episode(index).frames.float() - episode.frames.float()).abs()
