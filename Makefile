@@ -1,0 +1,40 @@
+# make loop   one round of the loop on this machine: installs what it needs into .venv, runs, says where the report is
+# make test   all tests
+# make clean  remove what `make loop` made, installed packages aside
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+ROUNDS ?= 1
+LOOP ?= default
+TORCH := $(shell grep -i '^torch==' constraints.txt)
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: loop test clean
+
+loop: .venv/installed-sim .venv/renderer
+	@$(BIN)/coevo run --rounds $(ROUNDS) --loop $(LOOP)
+
+test: .venv/installed-sim-ray-dev .venv/renderer
+	@$(BIN)/python -m pytest -q $(TESTS)
+
+clean:
+	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock
+
+# A stamp file's name lists the extras; it is older than pyproject.toml when an install is due.
+.venv/installed-%: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing packages into .venv (once, some minutes)"
+	@# PyTorch first and alone: an installed build is kept by what follows, and nothing drags in its companions.
+	@$(BIN)/pip install --quiet "$(TORCH)"
+	@$(BIN)/pip install --quiet -c constraints.txt -e ".[$(subst -,$(comma),$*)]"
+	@touch $@
+
+.venv/renderer: scripts/prepare_renderer.py | .venv/installed-sim
+	@$(BIN)/python -m scripts.prepare_renderer
+	@touch $@
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "no Python found; install Python 3.11 or newer, or say which: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -m venv .venv || { echo "the module venv is missing: sudo apt-get install -y python3-venv"; exit 1; }
+
+comma := ,

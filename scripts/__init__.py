@@ -1,0 +1,1 @@
+"""Maintenance and helpers that are run by hand."""
