@@ -50,7 +50,7 @@ class Params(Config):
     workers: NonNegativeInt = 2
     """Simulator processes; 0 works in this one. The result does not depend on it."""
     batch: PositiveInt = 128
-    """Episodes side by side. The result does not depend on it."""
+    """Episodes side by side. Changes the policy's arithmetic by rounding, so it is a parameter like any other."""
     device: str = "cpu"
     """Where the policy runs."""
 
