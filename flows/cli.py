@@ -92,21 +92,25 @@ def lineage(artifact: Annotated[Path, typer.Argument(help="folder of an artifact
 
 
 def show_report(loop: Loop) -> bool:
-    """Print the headline table and where the report lies; whether there is one."""
+    """Print the headline table, what was found, and where the report lies; whether there is a report."""
     folder = loop.data(loop.open_round().round) / "report"
     if not (folder / "headline.json").is_file():
         return False
-    table = Table("", "value", "90% interval", "n", title=f"{loop.name} {loop.open_round().round}", title_justify="left")
-    for row in json.loads((folder / "headline.json").read_text()):
-        low, high = row.get("low"), row.get("high")
-        interval = f"{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
-        table.add_row(f"{row['metric']}, {row['arm']}", f"{row['value']:.3f}", interval, str(row["n"]))
+    summary = json.loads((folder / "headline.json").read_text())
+    table = Table("", "", "90% interval", "n", box=None, pad_edge=False)
+    group = ""
+    for row in summary["table"]:
+        if row["group"] != group:
+            group = row["group"]
+            table.add_row(f"[bold]{group}[/]")
+        numbers = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        table.add_row(f"  {row['label']}", row["text"], numbers, f"{row['n']} {row['unit']}")
+    console.print(f"\n{summary['title']}\n", style="bold", markup=False)
     console.print(table)
-    decision = loop.decision(loop.open_round().round)
-    if decision is not None:
-        console.print(f"decision: {decision.outcome}: {decision.reason}", markup=False)
-    pages = sorted(folder.glob("*.html"))
-    console.print(f"report: {pages[0] if pages else folder}", markup=False, soft_wrap=True)
+    console.print()
+    for sentence in summary["findings"]:
+        console.print(f"- {sentence}", markup=False)
+    console.print(f"\nreport: {folder / 'report.html'}", markup=False, soft_wrap=True)
     return True
 
 

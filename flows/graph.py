@@ -139,7 +139,7 @@ def _resolve(value: Any, variables: Mapping[str, Any]) -> Any:
     if not isinstance(value, str):
         return value
     whole = _REFERENCE.fullmatch(value)
-    if whole:
+    if whole:  # keeps its type: a matrix is made of lists
         return _look_up(whole[1], variables)
     return _REFERENCE.sub(lambda found: _text(_look_up(found[1], variables)), value)
 
@@ -154,4 +154,8 @@ def _look_up(name: str, variables: Mapping[str, Any]) -> Any:
 
 
 def _text(value: Any) -> str:
+    """As DVC writes a value into a command; a mapping becomes options: {a: x, b: [y, z]} is '--a x --b y z'."""
+    if isinstance(value, Mapping):
+        options = {name: item if isinstance(item, list) else [item] for name, item in value.items()}
+        return " ".join(f"--{name} {' '.join(map(_text, items))}" for name, items in options.items())
     return str(value).lower() if isinstance(value, bool) else str(value)

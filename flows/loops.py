@@ -15,6 +15,15 @@ from flows import ROOT, graph
 START = "start/dvc.yaml"
 
 
+class Before(Config):
+    """Results of closed rounds, as options of a command: DVC writes {previous: x} as '--previous x', {} as nothing."""
+
+    decision: dict[str, str] = {}
+    """{previous: the last round's decision}."""
+    reports: dict[str, list[str]] = {}
+    """{earlier: reports of all closed rounds, oldest first}."""
+
+
 class OpenRound(Config):
     """round.yaml: what the pipeline's paths are made of."""
 
@@ -23,8 +32,7 @@ class OpenRound(Config):
     """i001, i002, ..."""
     parents: dict[str, str]
     """Role -> id of the artifact that this round starts from, for example 'start/policy' or 'default/i001/policy/0'."""
-    rounds_without_promotion: int = 0
-    """Rounds in a row before this one that kept their policy."""
+    before: Before = Before()
 
 
 @dataclass(frozen=True)

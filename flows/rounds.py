@@ -17,7 +17,7 @@ import yaml
 
 from coevo.records.base import read_yaml
 from flows import graph, repro
-from flows.loops import START, Loop, OpenRound, number, round_id
+from flows.loops import START, Before, Loop, OpenRound, number, round_id
 
 KEPT_PACKAGES = ("torch", "numpy", "diffusers", "transformers", "mujoco", "metaworld", "dvc", "prefect", "ray")
 SEAL, UNFINISHED = "sealed.dvc", "sealed.unfinished"
@@ -41,7 +41,7 @@ def open_next(loop: Loop) -> str:
         loop=closed.loop,
         round=round_id(number(closed.round) + 1),
         parents=next_parents(loop, closed, decision.parents),
-        rounds_without_promotion=0 if decision.parents.get("policy") == closed.round else closed.rounds_without_promotion + 1,
+        before=before(loop, closed),
     )
     _record(loop, closed)
     # From here on `reconcile` can do the rest. DVC refuses two owners of one path, so the pointer moves first.
@@ -61,6 +61,16 @@ def next_parents(loop: Loop, closed: OpenRound, decided: dict[str, str]) -> dict
         raise ValueError(f"the decision of {closed.round} names roles that round.yaml does not have: {', '.join(unknown)}")
     made = {role: made_in(loop, closed, role) for role, value in decided.items() if value == closed.round}
     return closed.parents | decided | made
+
+
+def before(loop: Loop, closed: OpenRound) -> Before:
+    """What the next round is told of this one and of those before it."""
+    folder = f"data/{closed.loop}/{closed.round}"
+    outs = {out for stage in loop.stages() for out in stage.outs}
+    reports = [*closed.before.reports.get("earlier", []), *([f"{folder}/report"] if f"{folder}/report" in outs else [])]
+    return Before(
+        decision={"previous": f"{folder}/decision"}, reports={"earlier": reports} if reports else {}
+    )
 
 
 def made_in(loop: Loop, closed: OpenRound, role: str) -> str:

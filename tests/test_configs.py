@@ -1,0 +1,37 @@
+"""Every file in configs/ loads with the type that it is written for."""
+
+from pathlib import Path
+
+import pytest
+
+from coevo.policies.config import SmallPolicyConfig
+from coevo.records.base import read_yaml
+from coevo.records.outcomes import Criterion
+from coevo.rewards.config import FrameClassifierConfig
+from coevo.simulators.build import read_config
+from coevo.worlds.config import WorldModelConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+PARSERS = {
+    "simulator": read_config,
+    "policy": SmallPolicyConfig.parse,
+    "world_model": WorldModelConfig.parse,
+    "reward": FrameClassifierConfig.parse,
+}
+FILES = sorted((ROOT / "configs").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "configs")))
+def test_it_loads(file: Path):
+    PARSERS[file.parent.name](read_yaml(file), str(file))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "configs")))
+def test_an_unknown_key_is_refused_with_its_name(file: Path):
+    with pytest.raises(ValueError, match="unknwon_key"):
+        PARSERS[file.parent.name](read_yaml(file) | {"unknwon_key": 1}, str(file))
+
+
+@pytest.mark.parametrize("file", [ROOT / "criterion.yaml", *ROOT.glob("loops/*/criterion.yaml")], ids=str)
+def test_criteria_load(file: Path):
+    Criterion.parse(read_yaml(file), str(file))
