@@ -146,7 +146,8 @@ def _mix(sets: Sequence[EpisodeSet], sources: Sequence[Source], mixture: Mixture
     rows = [
         DatasetRow(
             source=number, episode=row.index, state=row.state, outcome=row.outcome, perturbation=row.perturbation,
-            policy=row.policy, pair=row.pair, age=source.age, split=side(row.state, mixture.validation_share), weight=0.0,
+            policy=row.policy, pair=row.pair, age=source.age, split=side(row.state, mixture.validation_share),
+            weight=0.0,
         )
         for number, (episodes, source) in enumerate(zip(sets, sources, strict=True))
         for row in episodes.rows

@@ -14,7 +14,7 @@ Stats = dict[str, np.ndarray]
 
 
 def of_columns(columns: dict[str, np.ndarray]) -> dict[str, Stats]:
-    """Statistics of each column [f d]. Those that are finite are taken together: one pass over numpy's overhead."""
+    """Statistics of each column [f d]. Finite ones are taken together: numpy's overhead is paid once."""
     whole = {name: values for name, values in columns.items() if np.isfinite(values).all()}
     joint = of_values(np.concatenate(list(whole.values()), axis=1))
     ends = np.cumsum([values.shape[1] for values in whole.values()])

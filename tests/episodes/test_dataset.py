@@ -56,8 +56,8 @@ def row(policy: str = "sft", outcome: str = "success", perturbation: str = "none
 
 def test_classes_are_who_and_outcome():
     offset = row("expert", "failure", "offset", "p1")
-    assert [name for name in ("expert", "expert_failure", "offset_failure", "offset", "offset_success", "paired_failure",
-                              "rollout_failure") if belongs(offset, name)] == ["offset_failure", "offset", "paired_failure"]
+    names = ("expert", "expert_failure", "offset_failure", "offset", "offset_success", "paired_failure", "rollout_failure")
+    assert [name for name in names if belongs(offset, name)] == ["offset_failure", "offset", "paired_failure"]
     assert belongs(row("expert"), "expert") and not belongs(row("expert", "failure"), "expert")
     assert belongs(row(outcome="near"), "rollout_failure") and belongs(row(outcome="near"), "rollout_near")
     assert not belongs(row(outcome="unknown"), "rollout_failure") and belongs(row(outcome="unknown"), "rollout")
@@ -113,7 +113,8 @@ def test_a_state_is_never_on_both_sides_and_growing_the_share_moves_none_back():
 
 def test_episodes_of_all_sources_come_back_in_the_order_of_their_weights():
     demonstrations = publish("data/start/demonstrations", [expert(1), expert(2, frames=5)])
-    rollouts = publish("data/l/i001/rollouts", [make_episode(3, won=True), make_episode(4, won=False), make_episode(5, won=False)])
+    own = [make_episode(3, won=True), make_episode(4, won=False), make_episode(5, won=False)]
+    rollouts = publish("data/l/i001/rollouts", own)
     made = build("data/l/i001/dataset", [demonstrations, rollouts])
     dataset = read_dataset(made)
     arrays, given = dataset.arrays("train"), dataset.weights("train")
