@@ -14,6 +14,7 @@ from torch import Tensor
 
 from coevo.core import artifacts, random, stage
 from coevo.core.artifacts import Artifact
+from coevo.core.device import best_device
 from coevo.core.protocols import RewardModel
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
@@ -65,14 +66,13 @@ class Params(Config):
     """Episodes over which PSNR and SSIM are averaged (they decide nothing)."""
     workers: NonNegativeInt = 0
     """Simulator processes; 0 simulates in this one."""
-    device: str = "cpu"
 
 
 def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
     """Check the interface, measure fidelity and mismatch, hold them against the criterion, write admission.json."""
     criterion = Criterion.parse(read_yaml(inputs.criterion), str(inputs.criterion))
-    dream = Dream(worlds.load(inputs.world_model, params.device))
-    reward = rewards.load(inputs.reward, params.device)
+    dream = Dream(worlds.load(inputs.world_model, best_device()))
+    reward = rewards.load(inputs.reward, best_device())
     states, interface = read_states(inputs.states)
     recorded = read_episodes(inputs.episodes.path)
     for name, theirs in (("world_model", dream.interface), ("reward", reward.interface), ("episodes", recorded.interface)):
@@ -100,7 +100,7 @@ def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
 
 def _replay(inputs, params, run, dream, reward, simulator, states) -> Replay:
     """Mismatch of the policy that would enter training, in the world model under judgement."""
-    policy = policies.load(inputs.policy, params.device)
+    policy = policies.load(inputs.policy, best_device())
     stream = (run.seed, "admission")
     run.progress("closed-loop replay", 0, 1)
     dreamed = rollout(dream, policy, repeated(states, params.repeats), stream=stream, source="dream")
@@ -116,11 +116,11 @@ def _fidelity(inputs, params, run, dream, reward, recorded: EpisodeSet) -> tuple
     truth = reached(arrays.success, recorded.interface.success_from)
     drawn = {SIMULATOR: arrays.frames}
     for base in inputs.base_world_models:
-        drawn[base.id] = _open_loop(Dream(worlds.load(base, params.device)), recorded, arrays, run, base.id)
+        drawn[base.id] = _open_loop(Dream(worlds.load(base, best_device())), recorded, arrays, run, base.id)
     drawn[inputs.world_model.id] = _open_loop(dream, recorded, arrays, run, inputs.world_model.id)
     readers: dict[str, RewardModel] = {inputs.reward.id: reward}
     if inputs.referee is not None:
-        readers[inputs.referee.id] = rewards.load(inputs.referee, params.device)
+        readers[inputs.referee.id] = rewards.load(inputs.referee, best_device())
     rows: list[Fidelity] = []
     read = {}
     for reader, model in readers.items():

@@ -10,6 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from coevo.core import artifacts, stage
 from coevo.core.artifacts import Artifact
+from coevo.core.device import best_device
 from coevo.core.protocols import Environment, Policy
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
@@ -51,7 +52,6 @@ class Params(Config):
     """Simulator processes; 0 simulates in this one."""
     batch: PositiveInt = 64
     """Initial states per rollout."""
-    device: str = "cpu"
 
 
 def evaluate_policy(inputs: Inputs, params: Params, run: Run) -> Result:
@@ -81,7 +81,7 @@ def _evaluate(
     artifact: Artifact, simulator: Environment, states: list[InitialState], inputs: Inputs, params: Params, run: Run
 ) -> Evaluation:
     """One policy's evaluation. Two policies meet the same noise, so their difference is theirs."""
-    policy: Policy = policies.load(artifact, params.device)
+    policy: Policy = policies.load(artifact, best_device())
     stream = (run.seed, "evaluate", params.role)
     repeated(states, params.repeats)  # refuses a state that is listed twice
     scores = []

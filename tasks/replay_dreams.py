@@ -10,6 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from coevo.core import stage
 from coevo.core.artifacts import Artifact
+from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
 from coevo.core.types import Sampling
@@ -49,14 +50,13 @@ class Params(Config):
     """Film strips kept for the report."""
     workers: NonNegativeInt = 0
     """Simulator processes; 0 simulates in this one."""
-    device: str = "cpu"
 
 
 def replay_dreams(inputs: Inputs, params: Params, run: Run) -> Result:
     """Dream, read, replay; write replay.json and film strips."""
     states, _ = read_states(inputs.states)
-    policy, reward = policies.load(inputs.policy, params.device), rewards.load(inputs.reward, params.device)
-    dream = Dream(worlds.load(inputs.world_model, params.device))
+    policy, reward = policies.load(inputs.policy, best_device()), rewards.load(inputs.reward, best_device())
+    dream = Dream(worlds.load(inputs.world_model, best_device()))
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     stream = (run.seed, "replay")
     run.progress("dream", 0, 2)

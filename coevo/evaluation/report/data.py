@@ -1,0 +1,171 @@
+"""What a report is made of, and the numbers that are read off it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from coevo.evaluation.intervals import seed_interval
+from coevo.evaluation.strips import Strip
+from coevo.records.outcomes import Admission, Calibration, Decision, Evaluation, Fidelity, Figure, Interval, Mismatch
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of one training panel."""
+
+    panel: str
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An artifact that the report was made from."""
+
+    role: str
+    id: str
+    stage: str
+    seed: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class EarlierRound:
+    """The figures of a round before this one."""
+
+    round: str
+    outcome: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything that the report shows. Policies are matched across records by their ids."""
+
+    task: str
+    instruction: str
+    admission: Admission
+    decision: Decision
+    sealed: tuple[Evaluation, ...]
+    """One per training seed, on states that decided nothing."""
+    validation: tuple[Evaluation, ...] = ()
+    replays: tuple[Mismatch, ...] = ()
+    controls: tuple[Admission, ...] = ()
+    """Admissions of control arms, for example a world model fine-tuned on successes only."""
+    calibration: Calibration | None = None
+    pixels: tuple[Figure, ...] = ()
+    strips: tuple[Strip, ...] = ()
+    replay_strips: tuple[Strip, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    earlier: tuple[EarlierRound, ...] = ()
+    sources: tuple[Source, ...] = ()
+    seeds: dict[str, int] = field(default_factory=dict)
+    """Training seed of each policy, by its id."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether a policy was trained in the world model at all."""
+        return self.admission.admitted
+
+    @property
+    def arms(self) -> dict[str, str]:
+        """Arm id to what the report calls it, simulator first, the judged world model last."""
+        ids = list(dict.fromkeys(row.arm for row in self.admission.fidelity))
+        named = {id: tail(id) for id in ids}
+        bases = [id for id in ids if id not in ("simulator", self.admission.world_model)]
+        if "simulator" in named:
+            named["simulator"] = "simulator"
+        if bases:
+            named[bases[0]] = "before"
+        if self.admission.world_model in named:
+            named[self.admission.world_model] = "after"
+        return named
+
+    def fidelity(self, label: str, subset: str = "all", reader: str | None = None) -> Fidelity | None:
+        """The row of an arm by its label ('simulator', 'before', 'after'), as the reward reads it."""
+        for row in self.admission.fidelity:
+            if (self.arms[row.arm], row.subset, row.reader) == (label, subset, reader or self.admission.reward_model):
+                return row
+        return None
+
+    def gains(self) -> tuple[float, ...]:
+        """Gain on sealed states of every training seed."""
+        return tuple(evaluation.gain.value for evaluation in self.sealed if evaluation.gain is not None)
+
+    def gain(self) -> Interval | None:
+        """Mean gain over training seeds; with one seed, its own gain over states."""
+        over_seeds = seed_interval(self.gains())
+        if over_seeds is not None:
+            return over_seeds
+        return next((evaluation.gain for evaluation in self.sealed if evaluation.gain is not None), None)
+
+    def success(self) -> Interval | None:
+        """Mean success over training seeds; with one seed, its own over states."""
+        values = tuple(evaluation.success.value for evaluation in self.sealed)
+        return seed_interval(values) or next((evaluation.success for evaluation in self.sealed), None)
+
+    def start_success(self) -> Interval | None:
+        """The start policy's success on the same states."""
+        return next((e.start_success for e in self.sealed if e.start_success is not None), None)
+
+    def mismatch(self) -> Interval | None:
+        """Mean replay mismatch of the trained policies; with one, its own over episodes."""
+        found = tuple(record.mismatch for record in self.replays if record.mismatch is not None)
+        return seed_interval(tuple(each.value for each in found)) or next(iter(found), None)
+
+
+def figures(data: ReportData) -> tuple[Figure, ...]:
+    """Every number of the report as one list, for docs/results and for later reports."""
+    found: list[tuple[str, str, Interval | None]] = []
+    for label, rows in _rows_by_label(data):
+        for row in rows:
+            reader = "" if row.reader == data.admission.reward_model else "_by_referee"
+            suffix = ("" if row.subset == "all" else f"_{row.subset}") + reader
+            found += [(f"fake_success{suffix}", label, row.fake_success), (f"recall{suffix}", label, row.recall)]
+    found += [("mismatch", "start policy", data.admission.mismatch), ("policy_success", "start policy", data.start_success())]
+    if data.trained:
+        found += _trained(data)
+    made = [
+        Figure(metric=metric, arm=arm, task=data.task, value=each.value, n=each.n, low=each.low, high=each.high)
+        for metric, arm, each in found
+        if each is not None
+    ]
+    if data.trained and len(data.gains()) > 1:
+        spread = float(np.std(data.gains(), ddof=1))
+        made.append(Figure(metric="gain_sd", arm="trained policy", task=data.task, value=spread, n=len(data.gains())))
+    labels = data.arms
+    return (*made, *(each.model_copy(update=dict(arm=labels.get(each.arm, tail(each.arm)))) for each in data.pixels))
+
+
+def _trained(data: ReportData) -> list[tuple[str, str, Interval | None]]:
+    """(metric, arm, number) of the trained policies, together and one by one."""
+    found = [
+        ("mismatch", "trained policy", data.mismatch()), ("policy_success", "trained policy", data.success()),
+        ("gain", "trained policy", data.gain()),
+    ]
+    for evaluation in data.sealed:
+        label = seed_label(data, evaluation.policy)
+        found += [("policy_success", label, evaluation.success), ("gain", label, evaluation.gain)]
+    return found + [("mismatch", seed_label(data, record.policy), record.mismatch) for record in data.replays]
+
+
+def seed_label(data: ReportData, policy: str) -> str:
+    """'seed 3', or the policy's own name where its seed is not known."""
+    return f"seed {data.seeds[policy]}" if policy in data.seeds else tail(policy)
+
+
+def tail(id: str) -> str:
+    """The last part of an artifact's id, for people: 'success only' of 'default/i001/world_model_success_only'."""
+    name = id.rsplit("/", 1)[-1]
+    return (name.removeprefix("world_model_") or name).replace("_", " ")
+
+
+def _rows_by_label(data: ReportData) -> list[tuple[str, list[Fidelity]]]:
+    """Fidelity rows of every arm, control arms last."""
+    found = [(label, [row for row in data.admission.fidelity if row.arm == arm]) for arm, label in data.arms.items()]
+    for control in data.controls:
+        found.append((tail(control.world_model), [row for row in control.fidelity if row.arm == control.world_model]))
+    return found
