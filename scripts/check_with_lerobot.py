@@ -2,8 +2,8 @@
 
     python -m scripts.check_with_lerobot data/start/demonstrations
 
-LeRobot pins older packages than ours, so it gets an environment of its own under .local (about 8 GiB with the torch that
-it pins, made once). The same file runs in both environments: here it reads with our reader, there with LeRobot.
+LeRobot pins older packages than ours, so it gets an environment of its own under .local (about 8 GiB with the torch
+that it pins, made once). The same file runs in both environments: here it reads with our reader, there with LeRobot.
 """
 
 from __future__ import annotations

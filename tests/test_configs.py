@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from coevo.episodes.importers.config import read_config as read_import
 from coevo.policies.config import SmallPolicyConfig
 from coevo.records.base import read_yaml
 from coevo.records.outcomes import Criterion
@@ -13,6 +14,7 @@ from coevo.worlds.config import WorldModelConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PARSERS = {
+    "import": read_import,
     "simulator": read_config,
     "policy": SmallPolicyConfig.parse,
     "world_model": WorldModelConfig.parse,

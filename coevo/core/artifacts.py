@@ -168,6 +168,17 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def tree_sha256(path: Path) -> str:
+    """Hash of a file, or of the names and contents of a folder's files; ValueError if there are none."""
+    if path.is_file():
+        return file_sha256(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    if not files:
+        raise ValueError(f"{path} is not a folder with files in it")
+    listing = "".join(f"{file.relative_to(path)} {file_sha256(file)}\n" for file in files)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
 def _path_to(lineage: dict[str, dict[str, Any]], start: str, goal: str) -> list[str]:
     """Ids from `start` up to its ancestor `goal`, depth first."""
     if start == goal:

@@ -48,6 +48,11 @@ def config_file(help: str, optional: bool = False) -> Any:
     return field(metadata=dict(kind=None, help=help, many=False), **({"default": None} if optional else {}))
 
 
+def raw_folder(help: str) -> Any:
+    """A field of Inputs: files that are not an artifact yet; their hash goes into the manifest."""
+    return field(metadata=dict(kind="raw", help=help, many=False))
+
+
 @dataclass(frozen=True)
 class Result:
     """What a stage function returns; the folder it filled becomes the artifact."""
@@ -99,13 +104,14 @@ class Run:
 def main(function: Callable[[Any, Any, Run], Result]) -> None:
     """Run a stage from the command line. A fault that a user can mend ends with status 2 and one clear message."""
     try:
-        _main(function, sys.argv[1:])
+        run_command(function, sys.argv[1:])
     except ValueError as error:
         print(f"{function.__name__}: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
 
 
-def _main(function: Callable[[Any, Any, Run], Result], arguments: Sequence[str]) -> Artifact:
+def run_command(function: Callable[[Any, Any, Run], Result], arguments: Sequence[str]) -> Artifact:
+    """Run a stage from its arguments in this process; ValueError for a fault that a user can mend."""
     name = function.__name__
     hints = typing.get_type_hints(function)
     parser = argparse.ArgumentParser(prog=f"python -m tasks.{name}", description=sys.modules[function.__module__].__doc__)
@@ -174,6 +180,9 @@ def _open_inputs(kind: type, args: argparse.Namespace) -> tuple[Any, dict[str, A
             values[item.name] = given
             if given is not None:
                 config[item.name] = read_yaml(given)
+        elif item.metadata["kind"] == "raw":
+            values[item.name] = given
+            config[item.name] = {"name": given.name, "sha256": artifacts.tree_sha256(given)}
         elif item.metadata["many"]:
             values[item.name] = tuple(artifacts.read(path, item.metadata["kind"]) for path in given)
             parents.update({f"{item.name}.{index}": made for index, made in enumerate(values[item.name])})

@@ -22,11 +22,11 @@ def of_columns(columns: dict[str, np.ndarray]) -> dict[str, Stats]:
     for name, end in zip(whole, ends, strict=True):
         own = slice(end - whole[name].shape[1], end)
         stats[name] = {key: v if key == "count" else v[own] for key, v in joint.items()}
-    return {name: stats[name] if name in stats else of_values(values) for name, values in columns.items()}
+    return {name: stats.get(name) or of_values(values) for name, values in columns.items()}
 
 
 def of_values(values: np.ndarray) -> Stats:
-    """Statistics per column of values [f d]. Rows with NaN (not known) or infinity are left out; without rows all are zero."""
+    """Statistics per column of values [f d]. Rows with NaN (not known) or infinity are left out; if none stay, zeros."""
     rows = values.astype(np.float64)
     known = np.isfinite(rows).all(axis=1)
     rows = rows[known] if known.any() else np.zeros((1, rows.shape[1]))

@@ -16,12 +16,13 @@ Vector3 = tuple[float, float, float]
 
 
 class ActionSpace(Config):
-    """What the numbers of one action mean. Actions are float32 in [-1, 1] per dimension and are clipped to it."""
+    """What the numbers of one action mean. Deltas are float32 in [-1, 1] per dimension and are clipped to it."""
 
     names: tuple[str, ...] = ("x", "y", "z", "gripper")
     """Meaning of each dimension, in order."""
-    representation: Literal["delta_position"] = "delta_position"
-    """delta_position: the first three dimensions move the commanded gripper position."""
+    representation: Literal["delta_position", "delta_pose", "joint_position"] = "delta_position"
+    """delta_position: the first three dimensions move the commanded gripper position. delta_pose: so do they, and the
+    next three turn it (axis-angle). joint_position: absolute joint angles, radians."""
     metres_per_unit: PositiveFloat = 0.01
     """Distance that the commanded position moves at action 1."""
     low: Vector3

@@ -56,8 +56,8 @@ def row(policy: str = "sft", outcome: str = "success", perturbation: str = "none
 
 def test_classes_are_who_and_outcome():
     offset = row("expert", "failure", "offset", "p1")
-    names = ("expert", "expert_failure", "offset_failure", "offset", "offset_success", "paired_failure", "rollout_failure")
-    assert [name for name in names if belongs(offset, name)] == ["offset_failure", "offset", "paired_failure"]
+    names = "expert expert_failure offset_failure offset offset_success paired_failure rollout_failure"
+    assert [name for name in names.split() if belongs(offset, name)] == ["offset_failure", "offset", "paired_failure"]
     assert belongs(row("expert"), "expert") and not belongs(row("expert", "failure"), "expert")
     assert belongs(row(outcome="near"), "rollout_failure") and belongs(row(outcome="near"), "rollout_near")
     assert not belongs(row(outcome="unknown"), "rollout_failure") and belongs(row(outcome="unknown"), "rollout")
