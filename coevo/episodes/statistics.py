@@ -26,7 +26,7 @@ def of_columns(columns: dict[str, np.ndarray]) -> dict[str, Stats]:
 
 
 def of_values(values: np.ndarray) -> Stats:
-    """Statistics per column of values [f d]. Rows with NaN (not known) or infinity are left out; if none stay, zeros."""
+    """Statistics per column of values [f d]. Rows with NaN (not known) or infinity are left out; if all are, zeros."""
     rows = values.astype(np.float64)
     known = np.isfinite(rows).all(axis=1)
     rows = rows[known] if known.any() else np.zeros((1, rows.shape[1]))

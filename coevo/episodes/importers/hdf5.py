@@ -24,7 +24,7 @@ def opened(file: Path) -> Iterator[Any]:
     try:
         import h5py
     except ImportError:
-        raise ValueError("HDF5 files need the package h5py: pip install h5py") from None
+        raise ValueError("HDF5 files need the package h5py: pip install 'coevo[hdf5]'") from None
     try:
         with h5py.File(file) as root:
             yield root
