@@ -46,13 +46,13 @@ class Inputs:
 
     world_model: Artifact = stage.artifact("world_model", "world model to admit or refuse")
     reward: Artifact = stage.artifact("reward_model", "frozen reward that reads simulator and dream")
-    episodes: Artifact = stage.artifact("episodes", "simulator rollouts on the admission states, whose actions are driven")
+    episodes: Artifact = stage.artifact("episodes", "simulator rollouts on admission states, to be driven again")
     policy: Artifact = stage.artifact("policy", "policy that would enter training")
     states: Artifact = stage.artifact("initial_states", "admission states, where that policy dreams and is replayed")
     simulator: Path = stage.config_file("simulator where the dreamed successes are done again")
     criterion: Path = stage.config_file("criterion, fixed before the data is seen")
-    base_world_models: tuple[Artifact, ...] = stage.artifact_list("world_model", "world models shown as 'before', first one first")
-    referee: Artifact | None = stage.artifact("reward_model", "a second reader, the same for the whole loop", optional=True)
+    base_world_models: tuple[Artifact, ...] = stage.artifact_list("world_model", "shown beside it, 'before' first")
+    referee: Artifact | None = stage.artifact("reward_model", "second reader, the same for all rounds", optional=True)
 
 
 class Params(Config):
@@ -75,8 +75,8 @@ def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
     reward = rewards.load(inputs.reward, best_device())
     states, interface = read_states(inputs.states)
     recorded = read_episodes(inputs.episodes.path)
-    for name, theirs in (("world_model", dream.interface), ("reward", reward.interface), ("episodes", recorded.interface)):
-        require_same(theirs, getattr(inputs, name).id, interface, inputs.states.id)
+    for artifact, part in ((inputs.world_model, dream), (inputs.reward, reward), (inputs.episodes, recorded)):
+        require_same(part.interface, artifact.id, interface, inputs.states.id)
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     with ParallelSimulator(config, params.workers) as simulator:
         reasons = interface_faults(simulator, dream, states[0])
@@ -148,9 +148,8 @@ def _fidelity(inputs, params, run, dream, reward, recorded: EpisodeSet) -> tuple
 def _open_loop(dream: Dream, recorded: EpisodeSet, arrays: EpisodeArrays, run: Run, arm: str) -> Tensor:
     """Frames that a world model draws under the recorded actions, noise keyed by episode."""
     starts = [recorded.episode(index).start for index in range(len(recorded))]
-    keys = random.row_keys(
-        run.seed, "open loop", rows=[f"{row.state}#{row.sample}#{row.policy}#{row.perturbation}" for row in recorded.rows]
-    )
+    names = [f"{row.state}#{row.sample}#{row.policy}#{row.perturbation}" for row in recorded.rows]
+    keys = random.row_keys(run.seed, "open loop", rows=names)
     driven = drive(
         dream, starts, arrays.actions, keys, progress=lambda done, total: run.progress(f"draw with {arm}", done, total)
     )
@@ -168,8 +167,8 @@ def _write(file: Path, records) -> None:
 def _metrics(admission: Admission, inputs: Inputs) -> dict:
     """Headline numbers for the manifest."""
     metrics: dict = {"admitted": admission.admitted}
-    arms = {"": admission.world_model} | ({"before_": inputs.base_world_models[0].id} if inputs.base_world_models else {})
-    for prefix, arm in arms.items():
+    arms = [("", admission.world_model), *(("before_", base.id) for base in inputs.base_world_models[:1])]
+    for prefix, arm in arms:
         for row in _of(admission.fidelity, arm, admission.reward_model):
             suffix = "" if row.subset == "all" else f"_{row.subset}"
             for name, found in (("fake_success", row.fake_success), ("recall", row.recall)):

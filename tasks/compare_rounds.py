@@ -98,7 +98,8 @@ def curves(trained: Sequence[Artifact]) -> tuple[Curve, ...]:
     found = []
     for panel, key in PANELS:
         for artifact in trained:
-            points = [(_when(line, row), line[key]) for row, line in enumerate(_log(artifact)) if line.get(key) is not None]
+            lines = enumerate(_log(artifact))
+            points = [(_when(line, row), line[key]) for row, line in lines if line.get(key) is not None]
             if points:
                 x, y = zip(*points, strict=True)
                 found.append(Curve(panel, f"seed {artifact.manifest.seed}", x, y))
@@ -138,8 +139,8 @@ def _sources(inputs: Inputs) -> tuple[Source, ...]:
     for field in fields(inputs):
         value = getattr(inputs, field.name)
         for artifact in value if isinstance(value, tuple) else (value,):
-            manifest = artifact.manifest
-            listed.append(Source(field.name.replace("_", " "), manifest.id, manifest.stage, manifest.seed, manifest.sha256))
+            made, role = artifact.manifest, field.name.replace("_", " ")
+            listed.append(Source(role, made.id, made.stage, made.seed, made.sha256))
     return tuple(listed)
 
 

@@ -1,4 +1,4 @@
-"""What a round concludes: promote the trained policy, keep the old one, or stop; and what the next round starts from."""
+"""What a round concludes: promote the trained policy, keep the old one, or stop; and where the next round starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Inputs:
 
     round: Path = stage.config_file("round.yaml: the open round and its parents")
     admission: Artifact = stage.artifact("admission", "admission of the round's world model, with its criterion")
-    evaluation: Artifact = stage.artifact("evaluation", "evaluation on validation states of the training seed named beforehand")
+    evaluation: Artifact = stage.artifact("evaluation", "of the seed named beforehand, on validation states")
     replay: Artifact | None = stage.artifact("replay", "closed-loop replay of that policy", optional=True)
     previous: Artifact | None = stage.artifact("decision", "decision of the round before", optional=True)
 
@@ -43,7 +43,9 @@ def decide_round(inputs: Inputs, params: Params, run: Run) -> Result:
     admission = Admission.model_validate_json((inputs.admission.path / "admission.json").read_bytes())
     evaluation = Evaluation.model_validate_json((inputs.evaluation.path / "evaluation.json").read_bytes())
     if evaluation.role != "validation":
-        raise ValueError(f"{inputs.evaluation.id} stands on {evaluation.role} states; a round is decided on validation states")
+        raise ValueError(
+            f"{inputs.evaluation.id} stands on {evaluation.role} states; a round is decided on validation states"
+        )
     mismatch = None
     if inputs.replay is not None:
         mismatch = Mismatch.model_validate_json((inputs.replay.path / "replay.json").read_bytes())
@@ -74,7 +76,8 @@ def decide(
         reason = "The world model was not admitted: " + "; ".join(admission.reasons) + ". The old policy is kept."
         if last_chance:
             reason += f" This is round {rounds_without_promotion + 1} in a row without a better policy: the loop stops."
-        return Decision(outcome="stop" if last_chance else "not_admitted", reason=reason, round=round, parents=following)
+        outcome = "stop" if last_chance else "not_admitted"
+        return Decision(outcome=outcome, reason=reason, round=round, parents=following)
     following |= {"world_model": round}
     if evaluation.gain is None:
         raise ValueError(f"the evaluation of {evaluation.policy} has no gain; evaluate it against the start policy")

@@ -33,7 +33,7 @@ class Inputs:
     policy: Artifact = stage.artifact("policy", "policy to evaluate")
     states: Artifact = stage.artifact("initial_states", "held-out initial states, each used equally often")
     simulator: Path = stage.config_file("simulator")
-    start_policy: Artifact | None = stage.artifact("policy", "policy to compare with, evaluated here too", optional=True)
+    start_policy: Artifact | None = stage.artifact("policy", "policy to compare with, evaluated too", optional=True)
     start_evaluation: Artifact | None = stage.artifact(
         "evaluation", "the same for a policy that was evaluated before on these states", optional=True
     )

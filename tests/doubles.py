@@ -100,7 +100,11 @@ class ToyDream(ToySimulator):
     """
 
     def __init__(
-        self, interface: Interface = TOY, fakes: Collection[str] | str = (), misses: Collection[str] | str = (), id: str = "toy/dream"
+        self,
+        interface: Interface = TOY,
+        fakes: Collection[str] | str = (),
+        misses: Collection[str] | str = (),
+        id: str = "toy/dream",
     ) -> None:
         super().__init__(interface)
         self.fakes, self.misses, self.id = fakes, misses, id
@@ -123,7 +127,9 @@ class ToyDream(ToySimulator):
 class ToyPolicy:
     """Moves right at `speed`, with Gaussian noise of `spread` per decision when sampled."""
 
-    def __init__(self, speed: float = 1.0, spread: float = 0.0, id: str = "toy/policy", interface: Interface = TOY) -> None:
+    def __init__(
+        self, speed: float = 1.0, spread: float = 0.0, id: str = "toy/policy", interface: Interface = TOY
+    ) -> None:
         self.speed, self.spread, self.id, self.interface = speed, spread, id, interface
 
     def act(self, observation: Observation, keys: Tensor, sampling: Sampling) -> ActionChunk:

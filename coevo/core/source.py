@@ -15,7 +15,8 @@ PACKAGES = ("coevo", "tasks")
 def closure(module: str) -> tuple[Path, ...]:
     """Files that `module` imports from this repository, itself included, at any depth, relative to the root.
 
-    Imports inside functions count. Package `__init__` files count too, since they run.
+    Imports inside functions count. Package `__init__` files count too, since they run, and so does a template that
+    bears its module's name (render.html.j2 beside render.py).
     """
     found: set[Path] = set()
     pending = [module]
@@ -28,6 +29,9 @@ def closure(module: str) -> tuple[Path, ...]:
         parts = name.split(".")
         pending.extend(".".join(parts[:depth]) for depth in range(1, len(parts)))
         pending.extend(imports(file))
+        template = file.with_suffix(".html.j2")
+        if template.is_file():
+            found.add(template)
     return tuple(sorted(path.relative_to(ROOT) for path in found))
 
 

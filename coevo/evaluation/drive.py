@@ -67,6 +67,6 @@ def reached(success: Bool[Tensor, "n f"], success_from: int) -> Bool[Tensor, " n
 
 
 def hold_last(frames: UInt8[Tensor, "n f1 h w 3"], length: Int64[Tensor, " n"]) -> UInt8[Tensor, "n f1 h w 3"]:
-    """The frames with everything after an episode's `length` replaced by its last one, as recorded episodes are padded."""
+    """The frames with all after an episode's `length` replaced by its last one, as recorded episodes are padded."""
     index = torch.minimum(torch.arange(frames.shape[1])[None], length[:, None])
     return frames[torch.arange(len(frames))[:, None], index]

@@ -49,7 +49,9 @@ def gain(
     ours = {score.state for score in scores}
     if ours != set(theirs):
         odd = sorted(ours.symmetric_difference(theirs))
-        raise ValueError(f"the two evaluations differ in {len(odd)} initial states (the first is {odd[0]}); pair like with like")
+        raise ValueError(
+            f"the two evaluations differ in {len(odd)} initial states (the first is {odd[0]}); pair like with like"
+        )
     difference = _fractions(scores) - _fractions([theirs[score.state] for score in scores])
     return mean_interval(difference, random.stream(*stream, "gain"), fractions=False)
 

@@ -40,18 +40,19 @@ def fidelity(
     """
     read, truth = np.asarray(read, dtype=bool), np.asarray(truth, dtype=bool)
     members = subsets(states, truth)
-    rows = []
-    for subset in SUBSETS:
-        inside = members[subset]
 
-        def share(outcome: np.ndarray, name: str) -> Interval | None:
-            rng = random.stream(*stream, "fidelity", arm, reader, subset, name)
-            return share_interval(*counts_per_state(tuple(states), read, inside & outcome), rng)
+    def share(among: np.ndarray, *name: str) -> Interval | None:
+        rng = random.stream(*stream, "fidelity", arm, reader, *name)
+        return share_interval(*counts_per_state(tuple(states), read, among), rng)
 
-        rows.append(
-            Fidelity(arm=arm, reader=reader, subset=subset, fake_success=share(~truth, "fake"), recall=share(truth, "recall"))
+    return tuple(
+        Fidelity(
+            arm=arm, reader=reader, subset=subset,
+            fake_success=share(members[subset] & ~truth, subset, "fake"),
+            recall=share(members[subset] & truth, subset, "recall"),
         )
-    return tuple(rows)
+        for subset in SUBSETS
+    )
 
 
 def subsets(states: Sequence[str], truth: Bool[np.ndarray, " n"]) -> dict[str, Bool[np.ndarray, " n"]]:
@@ -65,17 +66,18 @@ def subsets(states: Sequence[str], truth: Bool[np.ndarray, " n"]) -> dict[str, B
 def faults(rows: Sequence[Fidelity], mismatch: Interval | None, criterion: Criterion) -> tuple[str, ...]:
     """One sentence for each number that fails the criterion. A number that could not be measured fails too."""
     by_subset = {row.subset: row for row in rows}
+    whole, mixed = by_subset["all"], by_subset["mixed"]
     limits = [
-        ("fake success", by_subset["all"].fake_success, criterion.fake_success_ceiling, "above"),
-        ("fake success on mixed-outcome states", by_subset["mixed"].fake_success, criterion.fake_success_mixed_ceiling, "above"),
-        ("recall", by_subset["all"].recall, criterion.recall_floor, "below"),
+        ("fake success", whole.fake_success, criterion.fake_success_ceiling, "above"),
+        ("fake success on mixed-outcome states", mixed.fake_success, criterion.fake_success_mixed_ceiling, "above"),
+        ("recall", whole.recall, criterion.recall_floor, "below"),
         ("replay mismatch", mismatch, criterion.mismatch_ceiling, "above"),
     ]
     said = []
     for name, found, limit, wrong_side in limits:
         bound = "ceiling" if wrong_side == "above" else "floor"
         if found is None:
-            said.append(f"{name} could not be measured (no such episodes); give the stage more episodes per state")
+            said.append(f"{name} could not be measured for want of such episodes (collect more per admission state)")
         elif (found.value > limit) if wrong_side == "above" else (found.value < limit):
             said.append(
                 f"{name} is {found.value:.3f} (n={found.n}), {abs(found.value - limit):.3f} {wrong_side} "
@@ -111,7 +113,7 @@ def pixel_figures(
     return figures
 
 
-def _pixels(real: np.ndarray, drawn: np.ndarray) -> Float[np.ndarray, "2"]:
+def _pixels(real: np.ndarray, drawn: np.ndarray) -> Float[np.ndarray, 2]:
     """Mean PSNR and SSIM over an episode's frames after the first."""
     from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 

@@ -6,8 +6,6 @@ driven with the same probe actions: each action dimension in turn, then the grip
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float32
 from torch import Tensor
@@ -36,11 +34,14 @@ def interface_faults(simulator: Environment, dream: Environment, start: InitialS
     keys = random.row_keys("interface", rows=[start.id] * len(probes))  # equal noise, so only the actions differ
     real, drawn = simulator.reset(starts, keys), dream.reset(starts, keys)
     said = []
-    if drawn.frames.shape[2:] != real.frames.shape[2:]:
-        return (f"frames are {tuple(drawn.frames.shape[2:])} in the dream and {tuple(real.frames.shape[2:])} in the simulator",)
+    sizes = tuple(drawn.frames.shape[2:]), tuple(real.frames.shape[2:])
+    if sizes[0] != sizes[1]:
+        return (f"frames are {sizes[0]} in the dream and {sizes[1]} in the simulator",)
     echo = (drawn.frames[:, -1].cpu().float() - real.frames[:, -1].cpu().float()).abs().mean().item()
     if echo > RESET_TOLERANCE:
-        said.append(f"the dream's frame at reset is {echo:.0f} grey levels from the simulator's (colour order, flip or wrong state?)")
+        said.append(
+            f"the dream's frame at reset is {echo:.0f} grey levels off the simulator's (colour order, flip, state?)"
+        )
     if not _near(drawn.proprio[:, -1], real.proprio[:, -1]):
         said.append("proprioception at reset differs between dream and simulator (does reset echo the last command?)")
     frames = []
@@ -48,10 +49,12 @@ def interface_faults(simulator: Environment, dream: Environment, start: InitialS
         chunk = probes[:, first : first + interface.chunk]
         one, other = simulator.step(chunk), dream.step(chunk)
         if other.frames.shape != one.frames.shape:
-            return (*said, f"a chunk gives frames {tuple(other.frames.shape)} in the dream, {tuple(one.frames.shape)} in the simulator")
+            sizes = tuple(other.frames.shape), tuple(one.frames.shape)
+            return (*said, f"a chunk gives frames {sizes[0]} in the dream and {sizes[1]} in the simulator")
         frames.append(other.frames.cpu())
         if first == 0 and not _near(other.proprio, one.proprio):
-            said.append(f"after the same actions ({', '.join(interface.action.names)}) proprioception differs between dream and simulator")
+            names = ", ".join(interface.action.names)
+            said.append(f"after the same actions ({names}) proprioception differs between dream and simulator")
     drawn_frames = torch.cat(frames, dim=1)
     if (drawn_frames[1:] == drawn_frames[:1]).all():
         said.append("different actions draw the same frames: the actions do not reach the world model")

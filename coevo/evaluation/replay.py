@@ -34,7 +34,12 @@ class Replay:
 
 
 def replay(
-    dreamed: Trajectories, verdicts: Verdicts, simulator: Environment, *, world_model: str, stream: tuple[int | str, ...]
+    dreamed: Trajectories,
+    verdicts: Verdicts,
+    simulator: Environment,
+    *,
+    world_model: str,
+    stream: tuple[int | str, ...],
 ) -> Replay:
     """Drive the simulator with the actions of every dreamed episode that was read as success.
 
@@ -46,7 +51,8 @@ def replay(
     rows = verdicts.success.cpu().nonzero().flatten()
     starts = [dreamed.starts[row] for row in rows.tolist()]
     if starts:
-        keys = random.row_keys(*stream, "replay", rows=[f"{dreamed.starts[r].id}#{dreamed.sample[r]}" for r in rows.tolist()])
+        names = [f"{dreamed.starts[row].id}#{dreamed.sample[row]}" for row in rows.tolist()]
+        keys = random.row_keys(*stream, "replay", rows=names)
         driven = drive(simulator, starts, dreamed.actions[rows.to(dreamed.actions.device)].cpu(), keys)
         succeeded, frames = reached(driven.success, simulator.interface.success_from), driven.frames
     else:

@@ -62,10 +62,11 @@ def choose(
     chosen = failures[:half]
     chosen += successes[: count - len(chosen)]
     chosen.sort(key=lambda row: (kind[row], truth[row]))
-    return [
-        Strip(states[row], bool(truth[row]), tuple(Row(arm, np.asarray(frames[arm][row]), bool(read[arm][row])) for arm in arms))
-        for row in chosen
-    ]
+
+    def film(arm: str, row: int) -> Row:
+        return Row(arm, np.asarray(frames[arm][row]), bool(read[arm][row]))
+
+    return [Strip(states[row], bool(truth[row]), tuple(film(arm, row) for arm in arms)) for row in chosen]
 
 
 def write(folder: Path, strips: Sequence[Strip]) -> None:
@@ -78,9 +79,8 @@ def write(folder: Path, strips: Sequence[Strip]) -> None:
         for strip in strips
     ]
     (folder / FILE).write_text(json.dumps(listing, indent=1) + "\n")
-    np.savez_compressed(
-        folder / FRAMES, **{f"{s}.{r}": row.frames for s, strip in enumerate(strips) for r, row in enumerate(strip.rows)}
-    )
+    films = {f"{s}.{r}": row.frames for s, strip in enumerate(strips) for r, row in enumerate(strip.rows)}
+    np.savez_compressed(folder / FRAMES, **films)
 
 
 def read(folder: Path) -> list[Strip]:

@@ -9,9 +9,7 @@ from coevo.evaluation.interface_check import interface_faults
 from coevo.records.outcomes import Criterion, Interval
 from tests.doubles import TOY, ToyDream, ToyReward, ToySimulator, toy_state
 
-CRITERION = Criterion(
-    recall_floor=0.8, fake_success_ceiling=0.3, fake_success_mixed_ceiling=0.3, mismatch_ceiling=0.4
-)
+CRITERION = Criterion(recall_floor=0.8, fake_success_ceiling=0.3, fake_success_mixed_ceiling=0.3, mismatch_ceiling=0.4)
 
 
 def full_speed(count, speed=1.0):
@@ -62,7 +60,9 @@ def test_fidelity_on_forks_is_apart_from_the_rest():
 
 
 def test_a_subset_without_failures_has_no_fake_success():
-    rows = fidelity(torch.ones(2, dtype=torch.bool), torch.ones(2, dtype=torch.bool), ["a", "b"], arm="w", reader="r", stream=())
+    rows = fidelity(
+        torch.ones(2, dtype=torch.bool), torch.ones(2, dtype=torch.bool), ["a", "b"], arm="w", reader="r", stream=()
+    )
     assert rows[0].fake_success is None and rows[1].recall is None
 
 

@@ -80,8 +80,8 @@ def test_same_records_give_the_same_page(page):
 def test_findings_are_written_from_the_numbers():
     said = findings(sample())
     assert said[0].startswith(
-        "Before fine-tuning the world model drew 88% of 154 failures as successes; after, 24%, while 84% of 134 successes "
-        "are still drawn as such."
+        "Before fine-tuning the world model drew 88% of 154 failures as successes; after, 24%, while 84% of 134 "
+        "successes are still drawn as such."
     )
     assert "PSNR on failures went from 24.7 to 26.9 dB while fake success changed by −64 points" in " ".join(said)
     assert "no sign that it exploits" in said[-1]
@@ -99,7 +99,9 @@ def test_a_loss_and_an_unclear_gain_are_said_as_they_are():
     data = sample(seeds=1)
     gain = data.sealed[0].gain
     lost = data.sealed[0].model_copy(update=dict(gain=gain.model_copy(update=dict(value=-0.1, low=-0.2, high=-0.02))))
-    unclear = data.sealed[0].model_copy(update=dict(gain=gain.model_copy(update=dict(value=0.02, low=-0.03, high=0.07))))
+    unclear = data.sealed[0].model_copy(
+        update=dict(gain=gain.model_copy(update=dict(value=0.02, low=-0.03, high=0.07)))
+    )
     assert "fell from" in title(replace(data, sealed=(lost,)))
     assert "did not clearly change" in title(replace(data, sealed=(unclear,)))
     assert any("holds zero" in sentence for sentence in findings(replace(data, sealed=(unclear,))))
@@ -117,14 +119,21 @@ def test_a_round_refused_for_its_interface_still_renders():
     data = sample(admitted=False, seeds=1)
     fault = "different actions draw the same frames: the actions do not reach the world model"
     bare = data.admission.model_copy(update=dict(fidelity=(), mismatch=None, reasons=(fault,)))
-    text = text_of(render(replace(data, admission=bare, pixels=(), strips=(), controls=(), curves=(), calibration=None)))
+    text = text_of(
+        render(replace(data, admission=bare, pixels=(), strips=(), controls=(), curves=(), calibration=None))
+    )
     assert fault in text
 
 
 def test_a_number_that_does_not_exist_is_a_dash():
     data = sample()
-    empty = [row.model_copy(update=dict(fake_success=None)) if row.subset == "mixed" else row for row in data.admission.fidelity]
-    assert "–" in text_of(render(replace(data, admission=data.admission.model_copy(update=dict(fidelity=tuple(empty))))))
+    empty = [
+        row.model_copy(update=dict(fake_success=None)) if row.subset == "mixed" else row
+        for row in data.admission.fidelity
+    ]
+    assert "–" in text_of(
+        render(replace(data, admission=data.admission.model_copy(update=dict(fidelity=tuple(empty)))))
+    )
 
 
 def test_figures_hold_seeds_their_mean_and_their_spread():
@@ -185,10 +194,15 @@ def test_stage_writes_page_headline_and_figures_from_artifacts(tmp_path, monkeyp
     curve = "".join(json.dumps({"update": u, "train_policy/success": u / 9}) + "\n" for u in range(9))
     policies = tuple(record(f"policy-{seed}", "policy", "metrics.jsonl", curve) for seed in range(2))
     sealed = tuple(
-        record(f"sealed-{seed}", "evaluation", "evaluation.json", each.model_dump_json()) for seed, each in enumerate(data.sealed)
+        record(f"sealed-{seed}", "evaluation", "evaluation.json", each.model_dump_json())
+        for seed, each in enumerate(data.sealed)
     )
     admission = record(
-        "admission", "admission", "admission.json", data.admission.model_dump_json(), lambda folder: strips.write(folder, toy_strips())
+        "admission",
+        "admission",
+        "admission.json",
+        data.admission.model_dump_json(),
+        lambda folder: strips.write(folder, toy_strips()),
     )
     decision = record("decision", "decision", "decision.json", data.decision.model_dump_json())
     inputs = compare.Inputs(admission, decision, reward, world, policies, sealed)
@@ -206,4 +220,3 @@ def test_stage_writes_page_headline_and_figures_from_artifacts(tmp_path, monkeyp
     later = compare.Inputs(admission, decision, reward, world, policies, sealed, earlier=(made,))
     again = run_stage(compare.compare_rounds, later, compare.Params(), tmp_path / "later", seed=0, parents={})
     assert "Round by round" in (again.path / "report.html").read_text()
-

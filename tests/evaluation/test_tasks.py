@@ -29,8 +29,17 @@ def publish(out, kind, write=lambda folder: None, parents=None, states=(), metri
         (folder / "content").write_text(out.name)
         write(folder)
         return artifacts.publish(
-            folder, out, kind=kind, id=f"toy/{out.name}", stage="tests", parents=parents or {}, config={}, seed=0,
-            source_sha256="", metrics=metrics or {}, states=states,
+            folder,
+            out,
+            kind=kind,
+            id=f"toy/{out.name}",
+            stage="tests",
+            parents=parents or {},
+            config={},
+            seed=0,
+            source_sha256="",
+            metrics=metrics or {},
+            states=states,
         )
 
 
@@ -50,7 +59,11 @@ def recorded_episodes(folder):
                     proprio=torch.cat([first.proprio[0], *(step.proprio[0] for step in steps)]),
                     success=torch.cat([step.truth.success[0] for step in steps]),
                     progress=torch.cat([step.truth.progress[0] for step in steps]),
-                    probability=None, start=state, sample=sample, policy="toy/policy", source="simulator",
+                    probability=None,
+                    start=state,
+                    sample=sample,
+                    policy="toy/policy",
+                    source="simulator",
                     perturbation="none",
                 )
             )
@@ -62,8 +75,11 @@ def toys(tmp_path, monkeypatch):
     """Artifacts whose content is a toy of the same name; `toys.made[name]` says which."""
     monkeypatch.chdir(tmp_path)
     made = {
-        "policy": ToyPolicy(1.0, id="toy/policy"), "start": ToyPolicy(0.75, id="toy/start"), "reward": ToyReward(),
-        "base": ToyDream(fakes="all"), "world": ToyDream(),
+        "policy": ToyPolicy(1.0, id="toy/policy"),
+        "start": ToyPolicy(0.75, id="toy/start"),
+        "reward": ToyReward(),
+        "base": ToyDream(fakes="all"),
+        "world": ToyDream(),
     }
     pick = lambda artifact, device: made[artifact.path.name]  # noqa: E731
     for module in (evaluate, admit, dreams):
@@ -78,11 +94,16 @@ def toys(tmp_path, monkeypatch):
     (tmp_path / "criterion.yaml").write_text(CRITERION)
     write = lambda folder: write_states(folder, STATES, TOY)  # noqa: E731
     return SimpleNamespace(
-        made=made, path=tmp_path, simulator=tmp_path / "toy.yaml", criterion=tmp_path / "criterion.yaml",
+        made=made,
+        path=tmp_path,
+        simulator=tmp_path / "toy.yaml",
+        criterion=tmp_path / "criterion.yaml",
         states=publish(tmp_path / "states", "initial_states", write, states=[s.id for s in STATES]),
         episodes=publish(tmp_path / "episodes", "episodes", recorded_episodes),
-        policy=publish(tmp_path / "policy", "policy"), start=publish(tmp_path / "start", "policy"),
-        world=publish(tmp_path / "world", "world_model"), base=publish(tmp_path / "base", "world_model"),
+        policy=publish(tmp_path / "policy", "policy"),
+        start=publish(tmp_path / "start", "policy"),
+        world=publish(tmp_path / "world", "world_model"),
+        base=publish(tmp_path / "base", "world_model"),
         reward=publish(tmp_path / "reward", "reward_model"),
     )
 
@@ -106,7 +127,10 @@ def test_evaluation_holds_both_policies_and_the_paired_gain(toys):
 
 def test_an_earlier_evaluation_of_the_start_policy_gives_the_same_numbers(toys):
     start = run(
-        evaluate.evaluate_policy, evaluate.Inputs(toys.start, toys.states, toys.simulator), evaluate.Params(), toys.path / "before"
+        evaluate.evaluate_policy,
+        evaluate.Inputs(toys.start, toys.states, toys.simulator),
+        evaluate.Params(),
+        toys.path / "before",
     )
     inputs = evaluate.Inputs(toys.policy, toys.states, toys.simulator, start_evaluation=start)
     again = run(evaluate.evaluate_policy, inputs, evaluate.Params(), toys.path / "again")
@@ -130,8 +154,14 @@ def test_the_sealed_set_itself_may_not_be_an_ancestor(toys):
 
 def admission_of(toys):
     inputs = admit.Inputs(
-        world_model=toys.world, reward=toys.reward, episodes=toys.episodes, policy=toys.policy, states=toys.states,
-        simulator=toys.simulator, criterion=toys.criterion, base_world_models=(toys.base,),
+        world_model=toys.world,
+        reward=toys.reward,
+        episodes=toys.episodes,
+        policy=toys.policy,
+        states=toys.states,
+        simulator=toys.simulator,
+        criterion=toys.criterion,
+        base_world_models=(toys.base,),
     )
     made = run(admit.admit_world_model, inputs, admit.Params(strips=6), toys.path / "admission")
     return made, Admission.model_validate_json((made.path / "admission.json").read_bytes())
@@ -150,7 +180,12 @@ def test_an_honest_world_model_is_admitted_and_the_base_is_shown_beside_it(toys)
     assert len(kept) == 6 and {row.arm for row in kept[0].rows} == {"simulator", "toy/base", "toy/world"}
     assert {strip.success for strip in kept} == {True, False}
     pixels = json.loads((made.path / "pixels.json").read_text())
-    assert {figure["metric"] for figure in pixels} == {"psnr_failures", "psnr_successes", "ssim_failures", "ssim_successes"}
+    assert {figure["metric"] for figure in pixels} == {
+        "psnr_failures",
+        "psnr_successes",
+        "ssim_failures",
+        "ssim_successes",
+    }
 
 
 def test_a_world_model_that_fakes_success_is_refused_and_the_stage_still_succeeds(toys):

@@ -31,7 +31,8 @@ def fidelity_plane(data: ReportData) -> str:
     found = {label: row for label, row in points if row is not None and row.fake_success and row.recall}
     lowest = min([criterion.recall_floor, *(row.recall.low for row in found.values())])
     bottom = max(0.0, 0.1 * int(10 * lowest - 1))
-    axes.set(xlim=(0, 1), ylim=(bottom, 1.03), xlabel="failures read as successes (fake success)", ylabel="successes read as such (recall)")
+    axes.set(xlim=(0, 1), ylim=(bottom, 1.03))
+    axes.set(xlabel="failures read as successes (fake success)", ylabel="successes read as such (recall)")
     corner = criterion.fake_success_ceiling, 1.0 - criterion.recall_floor
     axes.add_patch(Rectangle((0, criterion.recall_floor), *corner, color=WASH, lw=0, zorder=0))
     axes.text(0.012, criterion.recall_floor + 0.01, "admitted", va="bottom", fontsize=9, color=SOFT)
@@ -52,8 +53,8 @@ def fidelity_plane(data: ReportData) -> str:
         crowd = sum(abs(fake.value - other) < 0.2 for other in beside)  # a label steps down for each near one
         beside.append(fake.value)
         axes.annotate(
-            label, (fake.value, recall.value), xytext=(-9 if right else 9, -17 - 15 * crowd), textcoords="offset points",
-            color=colour, fontsize=10.5, fontweight="bold", ha="right" if right else "left",
+            label, (fake.value, recall.value), xytext=(-9 if right else 9, -17 - 15 * crowd),
+            textcoords="offset points", color=colour, fontsize=10.5, fontweight="bold", ha="right" if right else "left",
         )
     _percent(axes.xaxis, axes.yaxis)
     return _svg(figure, "Fake success against recall of each arm")
@@ -109,7 +110,10 @@ def rounds(data: ReportData, metrics: Sequence[tuple[str, str, str, str]]) -> st
                 if found.low is not None:
                     axes.plot([index] * 2, [found.low, found.high], color=colour, lw=1.4)
             axes.plot(x, y, "-o", color=colour, ms=6, lw=1.6, mec=PAPER)
-            axes.annotate(label, (x[-1], y[-1]), xytext=(8, 0), textcoords="offset points", color=colour, fontsize=9.5, va="center")
+            axes.annotate(
+                label, (x[-1], y[-1]), xytext=(8, 0), textcoords="offset points", color=colour, fontsize=9.5,
+                va="center",
+            )
     axes.set_xticks(range(len(history)), [name for name, _ in history])
     axes.set(ylim=(0, 1.02), xlim=(-0.3, len(history) - 0.4 + 0.35 * len(history)))
     _percent(axes.yaxis)

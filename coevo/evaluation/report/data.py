@@ -125,7 +125,8 @@ def figures(data: ReportData) -> tuple[Figure, ...]:
             reader = "" if row.reader == data.admission.reward_model else "_by_referee"
             suffix = ("" if row.subset == "all" else f"_{row.subset}") + reader
             found += [(f"fake_success{suffix}", label, row.fake_success), (f"recall{suffix}", label, row.recall)]
-    found += [("mismatch", "start policy", data.admission.mismatch), ("policy_success", "start policy", data.start_success())]
+    found += [("mismatch", "start policy", data.admission.mismatch)]
+    found += [("policy_success", "start policy", data.start_success())]
     if data.trained:
         found += _trained(data)
     made = [

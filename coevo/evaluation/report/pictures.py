@@ -48,7 +48,7 @@ def shown_frames(count: int) -> list[int]:
 
 
 def leading(strips: Sequence[Strip]) -> Strip | None:
-    """The strip that moves on top of the page: a failure that an earlier world model drew as success and the last does not.
+    """The strip that moves on top of the page: a failure that an earlier world model drew as success, the last not.
 
     Else any failure that was drawn as success, else the first strip.
     """

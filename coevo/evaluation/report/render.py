@@ -11,10 +11,12 @@ from coevo.evaluation.report.published import RL_INSIDE_WORLD_MODELS
 from coevo.evaluation.strips import Strip
 from coevo.records.outcomes import Interval
 
-TEMPLATE = "template.html.j2"
+TEMPLATE = Path(__file__).with_suffix(".html.j2")
 OUTCOMES = {
-    "promote": "policy promoted", "keep": "old policy kept", "stop": "loop stops", "not_admitted": "world model not admitted",
+    "promote": "policy promoted", "keep": "old policy kept", "stop": "loop stops",
+    "not_admitted": "world model not admitted",
 }
+FRAMES_OF = {"simulator": "simulator frames", "before": "before fine-tuning", "after": "after fine-tuning"}
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ def render(data: ReportData) -> str:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["percent"] = lambda found: "–" if found is None else f"{found.value:.1%}"
-    environment.filters["range"] = lambda found: "" if found is None else f"{100 * found.low:.0f}–{100 * found.high:.0f}"
+    environment.filters["range"] = lambda found: found and f"{100 * found.low:.0f}–{100 * found.high:.0f}" or ""
     environment.filters["points"] = lambda found: "–" if found is None else sentences.points(found)
-    template = environment.from_string((Path(__file__).parent / TEMPLATE).read_text())
+    template = environment.from_string(TEMPLATE.read_text())
     lead = pictures.leading(data.strips)
     return template.render(
         data=data, title=sentences.title(data), findings=sentences.findings(data),
@@ -79,7 +81,7 @@ def headline(data: ReportData) -> list[tuple[str, list[Bar]]]:
     fake, recall = [], []
     for label in data.arms.values():
         row = data.fidelity(label)
-        name = {"simulator": "simulator frames", "before": "before fine-tuning", "after": "after fine-tuning"}.get(label, label)
+        name = FRAMES_OF.get(label, label)
         tone = label if label in ("simulator", "before", "after") else "other"
         if row is not None and row.fake_success is not None:
             fake.append(Bar(name, row.fake_success, "failures", tone))
@@ -91,13 +93,16 @@ def headline(data: ReportData) -> list[tuple[str, list[Bar]]]:
         policy.append(Bar("before training", data.start_success(), "states", "before"))
     if data.trained and data.success() is not None:
         policy.append(Bar("after training in the world model", data.success(), unit, "after"))
-    gain = [Bar("after against before, paired by state", data.gain(), unit, "after", True)] if data.trained and data.gain() else []
+    gain = []
+    if data.trained and data.gain() is not None:
+        gain.append(Bar("after against before, paired by state", data.gain(), unit, "after", signed=True))
     mismatch = []
     if data.admission.mismatch is not None:
         mismatch.append(Bar("policy that enters training", data.admission.mismatch, "dreamed successes", "before"))
     if data.trained and data.mismatch() is not None:
         many = sum(record.mismatch is not None for record in data.replays) > 1
-        mismatch.append(Bar("trained policy", data.mismatch(), "training seeds" if many else "dreamed successes", "after"))
+        over = "training seeds" if many else "dreamed successes"
+        mismatch.append(Bar("trained policy", data.mismatch(), over, "after"))
     groups = [
         ("Fake success: failures read as successes", fake), ("Recall: successes read as such", recall),
         ("Policy success in the simulator, sealed states", policy), ("Gain, points", gain),
@@ -126,8 +131,8 @@ def _lead(strip: Strip, data: ReportData) -> dict:
         success=strip.success,
         rows=[
             dict(
-                name=arms.get(row.arm, tail(row.arm)), film=film, still=pictures.still(row.frames), read=row.read_success,
-                wrong=row.read_success != strip.success,
+                name=arms.get(row.arm, tail(row.arm)), film=film, still=pictures.still(row.frames),
+                read=row.read_success, wrong=row.read_success != strip.success,
             )
             for row, film in zip(strip.rows, films, strict=True)
         ],
@@ -159,7 +164,8 @@ def _fidelity_rows(data: ReportData) -> list[dict]:
                 continue
             rows.append(
                 dict(
-                    arm=known.get(row.arm, tail(row.arm)), reader=tail(row.reader), fake=row.fake_success, recall=row.recall,
+                    arm=known.get(row.arm, tail(row.arm)), reader=tail(row.reader),
+                    fake=row.fake_success, recall=row.recall,
                     subset={"all": "all states", "mixed": "mixed outcomes", "same": "one outcome"}[row.subset],
                     first=row.subset == "all",
                 )
@@ -169,13 +175,14 @@ def _fidelity_rows(data: ReportData) -> list[dict]:
 
 def _pixel_rows(data: ReportData) -> list[tuple[str, list[str]]]:
     names = _arm_names(data)
-    columns = ("psnr_failures", "psnr_successes", "ssim_failures", "ssim_successes")
+    columns = (("psnr_failures", 1), ("psnr_successes", 1), ("ssim_failures", 3), ("ssim_successes", 3))
     values = {(figure.arm, figure.metric): figure.value for figure in data.pixels}
     arms = dict.fromkeys(figure.arm for figure in data.pixels)
-    return [
-        (names.get(arm, tail(arm)), ["–" if (v := values.get((arm, c))) is None else f"{v:.1f}" if "psnr" in c else f"{v:.3f}" for c in columns])
-        for arm in arms
-    ]
+
+    def shown(arm: str, metric: str, digits: int) -> str:
+        return f"{values[arm, metric]:.{digits}f}" if (arm, metric) in values else "–"
+
+    return [(names.get(arm, tail(arm)), [shown(arm, *column) for column in columns]) for arm in arms]
 
 
 def _seed_rows(data: ReportData) -> list[dict]:

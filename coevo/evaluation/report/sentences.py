@@ -6,7 +6,9 @@ from coevo.evaluation.report.data import ReportData, tail
 from coevo.records.outcomes import Interval
 
 PLAIN_DECIBELS = 6.0
-"""A change of PSNR that anyone would notice; below it a sentence says that pixels hide the fault."""
+"""A change of PSNR that anyone would notice."""
+PLAIN_CHANGE = 0.2
+"""A change of fake success that matters; together with a smaller change of PSNR, pixels hide the fault."""
 
 
 def title(data: ReportData) -> str:
@@ -25,8 +27,8 @@ def title(data: ReportData) -> str:
 
 def findings(data: ReportData) -> tuple[str, ...]:
     """All sentences that the records support, in the order of the argument."""
-    made = [_fidelity(data), _forks(data), _controls(data), _pixels(data), _admission(data), _policy(data), _replay(data)]
-    return tuple(sentence for sentence in made if sentence)
+    writers = (_fidelity, _forks, _controls, _pixels, _admission, _policy, _replay)
+    return tuple(sentence for write in writers if (sentence := write(data)))
 
 
 def percent(found: Interval) -> str:
@@ -53,8 +55,8 @@ def _fidelity(data: ReportData) -> str:
         said = f"The world model draws {percent(after.fake_success)} of {after.fake_success.n} failures as successes"
         return said + (f", and {percent(after.recall)} of {after.recall.n} successes as such." if after.recall else ".")
     said = (
-        f"Before fine-tuning the world model drew {percent(before.fake_success)} of {before.fake_success.n} failures as "
-        f"successes; after, {percent(after.fake_success)}"
+        f"Before fine-tuning the world model drew {percent(before.fake_success)} of {before.fake_success.n} failures "
+        f"as successes; after, {percent(after.fake_success)}"
     )
     if after.recall is not None:
         only = "only " if after.recall.value < data.admission.criterion.recall_floor else ""
@@ -69,8 +71,8 @@ def _forks(data: ReportData) -> str:
     if mixed is None or mixed.fake_success is None or same is None or same.fake_success is None:
         return ""
     return (
-        f"From states where both outcomes occurred, so that the actions decide, it fakes {percent(mixed.fake_success)} of "
-        f"{mixed.fake_success.n} failures; from all others {percent(same.fake_success)} of {same.fake_success.n}."
+        f"From states where both outcomes occurred, so that the actions decide, it fakes {percent(mixed.fake_success)} "
+        f"of {mixed.fake_success.n} failures; from all others {percent(same.fake_success)} of {same.fake_success.n}."
     )
 
 
@@ -89,9 +91,13 @@ def _pixels(data: ReportData) -> str:
     rows = data.fidelity("before"), data.fidelity("after")
     if before is None or after is None or any(row is None or row.fake_success is None for row in rows):
         return ""
-    change = signed_points(rows[1].fake_success.value - rows[0].fake_success.value, 0)
-    said = f"PSNR on failures went from {before:.1f} to {after:.1f} dB while fake success changed by {change} points"
-    return f"Pixel metrics barely show it: {said}." if abs(after - before) < PLAIN_DECIBELS else f"{said}."
+    change = rows[1].fake_success.value - rows[0].fake_success.value
+    said = (
+        f"PSNR on failures went from {before:.1f} to {after:.1f} dB while fake success changed by "
+        f"{signed_points(change, 0)} points"
+    )
+    hidden = abs(after - before) < PLAIN_DECIBELS and abs(change) > PLAIN_CHANGE
+    return f"Pixel metrics barely show it: {said}." if hidden else f"{said}."
 
 
 def _admission(data: ReportData) -> str:
@@ -111,8 +117,8 @@ def _policy(data: ReportData) -> str:
     who = f"over {seeds} training seeds" if seeds > 1 else "for one training seed"
     clear = "" if gain.low > 0 or gain.high < 0 else " That interval holds zero."
     return (
-        f"On {states} sealed initial states the policy succeeds {percent(end)} of the time after training in the world model "
-        f"and {percent(start)} before: {points(gain)} {who}.{clear}"
+        f"On {states} sealed initial states the policy succeeds {percent(end)} of the time after training in the world "
+        f"model and {percent(start)} before: {points(gain)} {who}.{clear}"
     )
 
 
