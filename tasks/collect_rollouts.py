@@ -57,7 +57,7 @@ class Params(Config):
     @model_validator(mode="after")
     def _no_copies(self) -> Params:
         if self.sampling == "greedy" and self.repeats > 1:
-            raise ValueError(f"repeats {self.repeats}: greedy episodes from the same start are copies; set repeats to 1")
+            raise ValueError(f"repeats {self.repeats}: greedy episodes of one start are copies; set repeats to 1")
         return self
 
 

@@ -17,6 +17,14 @@ class Success(Config):
     """Largest distance between object (or handle, or button) and goal, metres."""
     axes: tuple[Literal["x", "y", "z"], ...] = ("x", "y", "z")
     """Axes over which the distance is taken; MetaWorld judges a door by x and a button by z alone."""
+    beyond: bool = False
+    """Whether past the goal, as seen from the start, counts as reached; with one axis only."""
+
+    @model_validator(mode="after")
+    def _one_axis(self) -> Success:
+        if self.beyond and len(self.axes) != 1:
+            raise ValueError(f"'beyond' needs one axis to say what lies beyond, there are {len(self.axes)}")
+        return self
 
 
 class ResetRange(Config):

@@ -15,7 +15,7 @@ from coevo.simulators.config import Drawing
 
 
 def choose_renderer() -> None:
-    """Set MUJOCO_GL if it is unset, before MuJoCo is imported. ValueError with the command that brings a missing library.
+    """Set MUJOCO_GL if it is unset, before MuJoCo is imported; ValueError says how to bring a missing library.
 
     EGL where there are a GPU and its library, else OSMesa, which draws on the CPU.
     """

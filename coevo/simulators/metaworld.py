@@ -25,7 +25,7 @@ REDRAWS = 1000
 
 class MetaWorld(Rows):
     """One task. The state vector holds MuJoCo's integration state, the positions of bodies and sites that a reset
-    moves, the goal, and the distance to it at the start, from which progress is measured."""
+    moves, the goal, and how far the object was from it at the start, from which progress is measured."""
 
     def __init__(self, config: MetaWorldConfig) -> None:
         choose_renderer()
@@ -40,7 +40,7 @@ class MetaWorld(Rows):
             self._apply(paint)
         self._axes = np.array(["xyz".index(axis) for axis in config.success.axes])
         self._low, self._high = np.array(self.interface.action.low), np.array(self.interface.action.high)
-        self._goal, self._distance_at_start = np.zeros(3), 1.0
+        self._goal, self._offset_at_start = np.zeros(3), 1.0
         self._painter = Painter(self._model, self._data, self.interface.camera, config.drawing)
         self._spec = mujoco.mjtState.mjSTATE_INTEGRATION
         self._integration = np.zeros(mujoco.mj_stateSize(self._model, self._spec))
@@ -128,16 +128,16 @@ class MetaWorld(Rows):
                 f"a state of {len(state)} numbers was given to {self.config.env}, whose states have {sum(sizes)}; "
                 "make the initial states with this simulator's file in configs/simulator"
             )
-        integration, body, site, goal, distance = np.split(state, np.cumsum(sizes)[:-1])
+        integration, body, site, goal, offset = np.split(state, np.cumsum(sizes)[:-1])
         self._mujoco.mj_setState(self._model, self._data, integration, self._spec)
         self._model.body_pos[:], self._model.site_pos[:] = body.reshape(-1, 3), site.reshape(-1, 3)
-        self._goal, self._distance_at_start = goal, float(distance[0])
+        self._goal, self._offset_at_start = goal, float(offset[0])
 
     def _save(self) -> Float64[np.ndarray, " z"]:
         self._mujoco.mj_getState(self._model, self._data, self._integration, self._spec)
         return np.concatenate([
             self._integration, self._model.body_pos.ravel(), self._model.site_pos.ravel(), self._goal,
-            [self._distance_at_start],
+            [self._offset_at_start],
         ])
 
     def _move(self, action: Float32[np.ndarray, " 4"]) -> None:
@@ -157,14 +157,17 @@ class MetaWorld(Rows):
         self._mujoco.mj_camlight(self._model, self._data)
         return self._painter.frame()
 
-    def _distance(self) -> float:
-        return float(np.linalg.norm((self._object() - self._goal)[self._axes]))
+    def _offset(self) -> float:
+        """Distance of object and goal over the axes that count; signed where the side of the goal matters."""
+        apart = (self._object() - self._goal)[self._axes]
+        return float(apart[0] if self.config.success.beyond else np.linalg.norm(apart))
 
     def _judge(self) -> tuple[bool, float]:
         """Success, and progress from 0 at the start's distance to 1 at success; kinematics must be up to date."""
-        distance, near = self._distance(), self.config.success.distance
-        way = max(self._distance_at_start - near, 1e-6)
-        return distance <= near, float(np.clip(1.0 - (distance - near) / way, 0.0, 1.0))
+        # Measured from the start's side of the goal: without `beyond` both are distances, and the sign is 1.
+        distance, near = self._offset() * np.sign(self._offset_at_start), self.config.success.distance
+        way = max(abs(self._offset_at_start) - near, 1e-6)
+        return bool(distance <= near), float(np.clip(1.0 - (distance - near) / way, 0.0, 1.0))
 
     def _object(self) -> Float64[np.ndarray, " 3"]:
         return np.array(self._env._get_pos_objects()[:3])
@@ -227,7 +230,7 @@ class MetaWorld(Rows):
         self._data.qacc_warmstart[:] = 0.0
         self._data.time = 0.0
         self._mujoco.mj_kinematics(self._model, self._data)
-        self._distance_at_start = self._distance()
+        self._offset_at_start = self._offset()
 
     def _draw(self, rng: np.random.Generator) -> Float64[np.ndarray, " v"]:
         own = self._env._random_reset_space
@@ -265,7 +268,7 @@ class MetaWorld(Rows):
         try:
             part = getattr(model, paint.part)(paint.name)
         except KeyError as error:
-            raise ValueError(f"{self.config.env} has no {paint.part} '{paint.name}' to paint: {error.args[0]}") from None
+            raise ValueError(f"{self.config.env} has no {paint.part} '{paint.name}': {error.args[0]}") from None
         if paint.part == "site":
             part.rgba[:] = paint.rgba
             if paint.size is not None:
@@ -281,7 +284,7 @@ def _environment(name: str):
     try:
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
     except ImportError as error:
-        raise ValueError(f"MetaWorld is not installed ({error}); install it with pip install metaworld packaging") from None
+        raise ValueError(f"MetaWorld is missing ({error}); install it with 'pip install metaworld packaging'") from None
     if name not in ALL_V3_ENVIRONMENTS:
         near = difflib.get_close_matches(name, ALL_V3_ENVIRONMENTS, n=3, cutoff=0.3)
         raise ValueError(f"MetaWorld has no task '{name}'; did you mean {', '.join(near) or 'reach-v3'}?")

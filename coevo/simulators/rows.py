@@ -1,4 +1,4 @@
-"""Many episodes side by side in a simulator whose whole state can be put back: rows are states, stepping is a function."""
+"""Many episodes side by side in a simulator whose whole state can be put back: a row is a state vector."""
 
 from __future__ import annotations
 

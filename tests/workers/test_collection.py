@@ -1,0 +1,88 @@
+"""The stages that draw states and collect episodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from coevo.core import artifacts
+from coevo.core.stage import run_stage
+from coevo.core.states import read_states
+from coevo.episodes.store import read_episodes
+from coevo.policies.build import build, save
+from coevo.policies.config import SmallPolicyConfig
+from coevo.simulators.build import read_config_file
+from tasks import collect_demonstrations, collect_rollouts, make_initial_states
+from tests.simulators.scenes import PICK_PLACE
+
+NOISE = {"kind": "noise", "severity": [0.1, 0.1]}
+PAIRS = [{"name": "weak", "perturbation": {"kind": "weak_grip", "severity": [1.0, 1.0]}, "states": 1}]
+
+
+def states(folder, role: str, exclude=()):
+    params = make_initial_states.Params(role=role, count=3, workers=0)
+    inputs = make_initial_states.Inputs(simulator=PICK_PLACE, exclude=tuple(exclude))
+    parents = {f"exclude.{index}": other for index, other in enumerate(exclude)}
+    return run_stage(make_initial_states.make_initial_states, inputs, params, folder / role, seed=5, parents=parents)
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    return states(tmp_path_factory.mktemp("data"), "train")
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    out = tmp_path_factory.mktemp("data") / "policy"
+    with artifacts.writing(out) as folder:
+        save(build(SmallPolicyConfig(), read_config_file(PICK_PLACE).interface, 0), folder)
+        return artifacts.publish(
+            folder, out, kind="policy", id="policy", stage="test", parents={}, config={}, seed=0, source_sha256="",
+            metrics={}, states=[],
+        )
+
+
+def test_roles_hold_different_states_and_the_manifest_lists_them(train, tmp_path):
+    sealed = states(tmp_path, "sealed", exclude=[train])
+    assert not set(sealed.manifest.states) & set(train.manifest.states)
+    assert [state.id for state in read_states(train)[0]] and len(train.manifest.states) == 3
+
+
+def test_a_state_that_another_set_holds_is_refused_and_nothing_is_written(train, tmp_path):
+    with pytest.raises(ValueError, match="3 of the train states .* are also in"):
+        states(tmp_path, "train", exclude=[train])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_demonstrations_carry_labels_pairs_and_replay(train, tmp_path):
+    params = collect_demonstrations.Params(
+        episodes=[{"name": "demonstration", "perturbation": NOISE, "count": 2}], pairs=PAIRS, workers=0,
+    )
+    inputs = collect_demonstrations.Inputs(simulator=PICK_PLACE, starts=train)
+    made = run_stage(
+        collect_demonstrations.collect_demonstrations, inputs, params, tmp_path / "demos", seed=5,
+        parents={"starts": train},
+    )
+    metrics, episodes = made.manifest.metrics, list(read_episodes(made.path))
+    assert metrics["replayed_alike"] == 1.0 and metrics["success/nominal"] == 1.0 and metrics["success/weak"] == 0.0
+    assert [episode.perturbation for episode in episodes] == ["demonstration", "demonstration", "nominal", "weak"]
+    assert not episodes[0].pair and episodes[2].pair == episodes[3].pair == episodes[2].start.id
+    assert all(episode.label is not None for episode in episodes)
+    assert set(made.manifest.states) == {episode.start.id for episode in episodes}
+
+
+def test_rollouts_repeat_each_start_and_are_the_same_with_more_workers(train, policy, tmp_path):
+    inputs = collect_rollouts.Inputs(simulator=PICK_PLACE, policy=policy, starts=train)
+    files = []
+    for workers in (0, 2):
+        params = collect_rollouts.Params(states=2, repeats=2, pairs=PAIRS, workers=workers)
+        out = tmp_path / str(workers) / "data/rollouts"
+        made = run_stage(collect_rollouts.collect_rollouts, inputs, params, out, seed=5, parents={"starts": train})
+        rows = read_episodes(out).rows
+        assert [row.sample for row in rows[:4]] == [0, 1, 0, 1] and {row.policy for row in rows} == {"policy", "expert"}
+        files.append({entry.path: entry.sha256 for entry in made.manifest.files})
+    assert files[0] == files[1]
+
+
+def test_greedy_copies_are_refused():
+    with pytest.raises(ValueError, match="set repeats to 1"):
+        collect_rollouts.Params.parse({"sampling": "greedy", "repeats": 2}, "params.yaml")
