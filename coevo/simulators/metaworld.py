@@ -195,6 +195,11 @@ class MetaWorld(Rows):
 
         def rest(*args, **kwargs) -> None:
             own(*args, **kwargs)
+            if self._data.ctrl[0] != self.interface.action.null[3]:
+                raise ValueError(
+                    f"the null action {self.interface.action.null} does not hold the gripper as {self.config.env} does "
+                    f"at a reset ({self._data.ctrl[0]}); correct 'null' in its file in configs/simulator"
+                )
             for _ in range(50):
                 self._move(np.array(self.interface.action.null, np.float32))
 

@@ -173,6 +173,13 @@ def test_a_wrong_workspace_box_is_refused_with_both_values():
         MetaWorld(read_config(values, "test"))
 
 
+def test_a_null_action_that_closes_the_gripper_is_refused():
+    values = read_yaml(PICK_PLACE)
+    values["interface"]["action"]["null"] = [0.0, 0.0, 0.0, 0.0]
+    with pytest.raises(ValueError, match="does not hold the gripper as pick-place-v3 does"):
+        MetaWorld(read_config(values, "test"))
+
+
 def test_states_of_another_task_are_refused():
     foreign = replace(starts()[0], task="push")
     with pytest.raises(ValueError, match="belong to another task than 'pick-place'"):
