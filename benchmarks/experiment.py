@@ -1,0 +1,104 @@
+"""The data that experiments on one GPU begin with: states, demonstrations, cloned policies, rollouts, pairs, a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coevo.core.artifacts import Artifact
+from scripts.laboratory import Laboratory
+
+EXPERT_ONLY = {"expert": 1.0}
+SUCCESS_ONLY = {"expert": 0.3, "rollout_success": 0.7}
+FAILURE_MIX = {"expert": 0.15, "rollout_success": 0.35, "rollout_failure": 0.5}
+WITH_PAIRS = {
+    "expert": 0.1, "rollout_success": 0.25, "rollout_failure": 0.35, "nominal": 0.1,
+    "offset_failure": 0.15, "offset_success": 0.05,
+}  # fmt: skip
+OFFSET = dict(kind="perception", severity=[0.01, 0.04])
+"""The expert sees the object 1 to 4 cm away from where it is: about half of the grasps fail."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A simulator file and the expert fault that makes about half of its episodes fail."""
+
+    name: str
+    offset: dict[str, Any]
+
+    @property
+    def simulator(self) -> Path:
+        """The simulator's file."""
+        return Path("configs/simulator") / f"{self.name}.yaml"
+
+
+TASKS = {
+    "pick_place": Task("pick_place", OFFSET),
+    "push": Task("push", OFFSET),
+    "drawer_open": Task("drawer_open", dict(kind="perception", severity=[0.03, 0.07])),
+}
+
+
+class Collection:
+    """Collects for one task, in one laboratory. `scale` below 1 shrinks every count, to try a script."""
+
+    def __init__(self, lab: Laboratory, task: Task, workers: int, scale: float = 1.0) -> None:
+        self.lab, self.task, self.workers, self.scale = lab, task, workers, scale
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def count(self, full: int) -> int:
+        """A count at this scale."""
+        return max(8, int(full * self.scale))
+
+    def states(self, role: str, full: int) -> Artifact:
+        """One set of initial states."""
+        params = dict(role=role, count=self.count(full), workers=self.workers)
+        return self.lab.make("make_initial_states", f"{role}_states", params, simulator=self.task.simulator)
+
+    def expert(self, name: str, episodes: Sequence[dict], pairs: Sequence[dict] = ()) -> Artifact:
+        """Episodes of the scripted expert on the train states."""
+        params = dict(episodes=list(episodes), pairs=list(pairs), workers=self.workers)
+        return self.lab.make(
+            "collect_demonstrations", name, params, simulator=self.task.simulator, starts=self.states("train", 1280)
+        )
+
+    def noisy(self, full: int, low: float, high: float) -> dict:
+        """Expert episodes with action noise, its size drawn per episode."""
+        return dict(name="noise", perturbation=dict(kind="noise", severity=[low, high]), count=self.count(full))
+
+    def pairs(self) -> Artifact:
+        """From each of 400 starts one undisturbed expert episode and two with an offset."""
+        pair = dict(name="offset", perturbation=self.task.offset, states=self.count(400), per_state=2)
+        return self.expert("pairs", [], [pair])
+
+    def policy(self, demonstrations: int, seed: int = 0) -> Artifact:
+        """A policy cloned from so many demonstrations."""
+        clean = self.expert("demonstrations", [self.noisy(60, 0.1, 0.1) | dict(count=60)])
+        params = dict(episodes=demonstrations, cloning=dict(steps=1500 if self.scale >= 0.05 else 20))
+        return self.lab.make(
+            "pretrain_policy", f"policy_{demonstrations}_{seed}", params, seed=seed,
+            demonstrations=clean, config="configs/policy/small.yaml",
+        )  # fmt: skip
+
+    def rollouts(self, name: str, policy: Artifact, starts: Artifact, repeats: int, states: int | None = None) -> Artifact:
+        """Simulator episodes of a policy."""
+        params = dict(repeats=repeats, workers=self.workers, batch=512, device=self.device)
+        if states is not None:
+            params["states"] = self.count(states)
+        return self.lab.make(
+            "collect_rollouts", name, params, policy=policy, starts=starts, simulator=self.task.simulator
+        )
+
+    def reward(self, episodes: Sequence[Artifact]) -> Artifact:
+        """The frame classifier, trained, calibrated and frozen."""
+        return self.lab.make(
+            "calibrate_reward", "reward", {}, episodes=list(episodes), config="configs/reward/frame_classifier.yaml"
+        )
+
+    def dataset(self, name: str, mixture: dict[str, float], sources: Sequence[Artifact]) -> Artifact:
+        """Episodes and how they are drawn."""
+        return self.lab.make("build_dataset", name, dict(mixture=mixture), sources=list(sources))

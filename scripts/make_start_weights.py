@@ -1,0 +1,91 @@
+"""Make the weights that ship with the project, on a GPU: python -m scripts.make_start_weights --out weights
+
+- policy: cloned from 20 demonstrations; succeeds in about half of its episodes.
+- reward: the frame classifier, frozen.
+- world_model_expert: trained on the expert's successes alone, the honest "before".
+- world_model: trained on more kinds of failure: other policies cloned from more or fewer demonstrations, checkpoints of
+  one of them along reinforcement learning in the simulator, and experts with planted faults. It has seen no episode of
+  the shipped policy: those are what a round collects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from benchmarks.experiment import EXPERT_ONLY, TASKS, Collection
+from coevo.core.artifacts import Artifact
+from scripts.laboratory import Laboratory
+
+BROAD_MIX = {
+    "expert": 0.1, "rollout_success": 0.3, "rollout_failure": 0.35, "paired_success": 0.1, "paired_failure": 0.1,
+    "expert_failure": 0.05,
+}  # fmt: skip
+FAULTS = [
+    dict(kind="noise", severity=[0.3, 0.8]),
+    dict(kind="goal", severity=[0.02, 0.12]),
+    dict(kind="overshoot", severity=[0.1, 0.6]),
+    dict(kind="slow", severity=[0.2, 0.6]),
+    dict(kind="early_release", severity=[0.1, 0.9]),
+    dict(kind="weak_grip", severity=[0.2, 1.0]),
+    dict(kind="slip", severity=[0.2, 1.0]),
+]
+CONFIG = "configs/world_model/wan_laptop.yaml"
+
+
+def collect(work: Collection) -> tuple[Artifact, list[Artifact]]:
+    """Expert successes, and the broad set of everything else."""
+    train = work.states("train", 1280)
+    expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
+    faults = work.expert(
+        "faults", [dict(name=fault["kind"] if fault["kind"] != "noise" else "strong_noise", perturbation=fault,
+                        count=work.count(150)) for fault in FAULTS],
+    )  # fmt: skip
+    others = [(20, 1), (20, 2), (40, 3), (10, 4)]
+    rollouts = [
+        work.rollouts(f"rollouts_{count}_{seed}", work.policy(count, seed), train, 1) for count, seed in others
+    ]
+    improved = work.lab.make(
+        "train_policy", "improved", dict(
+            environment="simulator", validate_every=0, workers=work.workers,
+            algorithm=dict(updates=8, states=work.count(32), group=8, ratio="chunk"),
+        ), policy=work.policy(20, 1), starts=train, validation=work.states("validation", 64), simulator=work.task.simulator,
+    )  # fmt: skip
+    rollouts.append(work.rollouts("rollouts_improved", improved, train, 1))
+    return expert, [expert, faults, work.pairs(), *rollouts]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lab", type=Path, default=Path(".local/start_weights"))
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
+    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--batch", type=int, default=256)
+    args = parser.parse_args()
+    lab = Laboratory(args.lab)
+    work = Collection(lab, TASKS["pick_place"], args.workers, args.scale)
+    expert, everything = collect(work)
+    training = dict(steps=args.steps, batch=args.batch, learning_rate=8e-4, checkpoint_every=10**6)
+    stored = dict(half_precision=True)
+    made = {
+        "policy": work.policy(20),
+        "reward": work.reward(everything[2:]),
+        "world_model": lab.make(
+            "pretrain_world_model", "world_model", stored | dict(training=training),
+            dataset=work.dataset("broad", BROAD_MIX, everything), config=CONFIG,
+        ),
+    }  # fmt: skip
+    made["world_model_expert"] = lab.make(
+        "pretrain_world_model", "world_model_expert", stored | dict(training=training | dict(steps=args.steps // 2)),
+        dataset=work.dataset("expert_only", EXPERT_ONLY, [expert]), config=CONFIG, codec=made["world_model"],
+    )  # fmt: skip
+    for name, artifact in made.items():
+        shutil.copytree(artifact.path, args.out / name, dirs_exist_ok=True)
+    lab.say(f"weights in {args.out}: {', '.join(made)}")
+
+
+if __name__ == "__main__":
+    main()
