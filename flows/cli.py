@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,6 +13,9 @@ from flows import repro, rounds
 from flows.console import console
 from flows.lock import Held, repository_lock
 from flows.loops import Loop, number
+
+if TYPE_CHECKING:  # importing it takes a second, which a run with nothing to do should not
+    from prefect.states import State
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 LoopName = Annotated[str, typer.Option("--loop", help="which loop")]
@@ -27,7 +30,7 @@ def run(
     its = Loop(loop)
     current = its.open_round().round
     with repository_lock(its.root, f"coevo run --rounds {rounds_wanted} --loop {loop}"):
-        rounds.reconcile(its)
+        rounds.tidy(its)
         done = not rounds.left_to_do(its)
         decision = its.decision(current)
     stopped = decision is not None and decision.outcome == "stop"
@@ -36,6 +39,15 @@ def run(
     else:
         _run_flow(rounds_wanted, loop)
     show_report(its)
+
+
+@app.command()
+def stage(name: Annotated[str, typer.Argument(help="as 'dvc stage list' names it")], loop: LoopName = "default") -> None:
+    """Run one stage of the open round with all that it needs: `dvc repro NAME`, shown in Prefect's page."""
+    _quiet()
+    from flows.stages import stage as stage_flow
+
+    _ended(stage_flow(name, loop, return_state=True))
 
 
 @app.command()
@@ -116,12 +128,19 @@ def show_report(loop: Loop) -> bool:
 
 def _run_flow(rounds_wanted: int, loop: str) -> None:
     console.print("starting Prefect", markup=False)
-    # Its page and log keep what it says; on the terminal a person reads the stages' lines.
-    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_FLOW_RUNS_LEVEL", "CRITICAL")
+    _quiet()
     from flows.coevolution import coevolve
 
-    state = coevolve(rounds_wanted, loop, return_state=True)
+    _ended(coevolve(rounds_wanted, loop, return_state=True))
+
+
+def _quiet() -> None:
+    """Keep Prefect's own lines in its log and page: on the terminal a person reads those of the stages."""
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+
+
+def _ended(state: "State") -> None:
+    """Raise what a flow ended with, if it did not end well."""
     if state.is_cancelled():
         raise Held(state.message)
     state.result()

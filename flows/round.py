@@ -21,8 +21,7 @@ def run_round(loop: str = "default") -> State | int:
 
 
 def _walk(loop: Loop) -> int:
-    rounds.reconcile(loop)
-    rounds.remove_strays(loop)
+    rounds.tidy(loop)
     todo = rounds.left_to_do(loop)
     ran = 0
     for index, stage in enumerate(todo, start=1):

@@ -83,6 +83,12 @@ def made_in(loop: Loop, closed: OpenRound, role: str) -> str:
     raise ValueError(f"no stage of round {closed.round} makes 'data/{closed.loop}/{closed.round}/{role}'")
 
 
+def tidy(loop: Loop) -> None:
+    """What must hold before a round goes on."""
+    reconcile(loop)
+    remove_strays(loop)
+
+
 def reconcile(loop: Loop) -> None:
     """Finish sealings that a kill interrupted: every round before the open one is sealed."""
     current = loop.open_round().round

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.experiment import EXPERT_ONLY, TASKS, Collection
 from coevo.core.artifacts import Artifact
+from coevo.workers.simulation import kept_pools
 from scripts.laboratory import Laboratory
 
 BROAD_MIX = {
@@ -88,4 +89,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with kept_pools():
+        main()

@@ -44,7 +44,7 @@ class Nothing(Config):
     outcome: str = "promote"
 
 def decide(inputs: Inputs, params: Nothing, run: stage.Run) -> stage.Result:
-    decision = Decision(outcome=params.outcome, reason="it is a toy", round="i001", parents={"work": inputs.sources[0].id.split("/")[1]})
+    decision = Decision(outcome=params.outcome, reason="it is a toy", round="i001", parents={"policy": inputs.sources[0].id.split("/")[1]})
     (run.folder / "decision.json").write_text(decision.model_dump_json())
     return stage.Result(kind="decision")
 
@@ -66,18 +66,18 @@ PIPELINE = """
 vars: [round.yaml]
 stages:
   decide:
-    cmd: python toys.py decide --sources data/${loop}/${round}/work/* --out data/${loop}/${round}/decision
-    deps: ["data/${loop}/${round}/work", toys.py]
+    cmd: python toys.py decide --sources data/${loop}/${round}/policy/* --out data/${loop}/${round}/decision
+    deps: ["data/${loop}/${round}/policy", toys.py]
     params: [decide, seed]
     outs: ["data/${loop}/${round}/decision"]
   work:
     matrix: {seed: "${seeds}"}
     cmd: >-
-      python toys.py work --sources data/${parents.work} --seed ${item.seed}
-      --out data/${loop}/${round}/work/${item.seed}
-    deps: ["data/${parents.work}", toys.py]
+      python toys.py work --sources data/${parents.policy} --seed ${item.seed}
+      --out data/${loop}/${round}/policy/${item.seed}
+    deps: ["data/${parents.policy}", toys.py]
     params: [work]
-    outs: ["data/${loop}/${round}/work/${item.seed}"]
+    outs: ["data/${loop}/${round}/policy/${item.seed}"]
 """
 
 
@@ -87,7 +87,7 @@ def make(root: Path, pause: float = 0.0) -> Path:
         "toys.py": STAGES, "start/dvc.yaml": START, "dvc.yaml": PIPELINE, "configs/start.yaml": "{}\n",
         "start/params.yaml": "seed: 1\nbegin: {steps: 2}\n",
         "params.yaml": f"seed: 0\nseeds: [0, 1]\nwork: {{steps: 3, pause: {pause}}}\ndecide: {{}}\n",
-        "round.yaml": "loop: default\nround: i001\nparents: {work: start/work}\n",
+        "round.yaml": "loop: default\nround: i001\nparents: {policy: start/work}\n",
         ".gitignore": "/data/\n/.local/\n",
         ".dvc/config": "[core]\n    analytics = false\n    check_update = false\n    autostage = false\n",
         ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
