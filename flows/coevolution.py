@@ -1,7 +1,10 @@
 """The loop: rounds until enough exist, or until a round decides to stop."""
 
+from typing import Annotated
+
 from prefect import flow, get_run_logger
 from prefect.states import Cancelled, State
+from pydantic import Field
 
 from flows import rounds
 from flows.lock import Held, repository_lock
@@ -10,7 +13,10 @@ from flows.round import run_round
 
 
 @flow(name="coevolve", flow_run_name="coevolve-{loop}")
-def coevolve(rounds_wanted: int = 1, loop: str = "default") -> State | int:
+def coevolve(
+    rounds_wanted: Annotated[int, Field(ge=1, title="Rounds", description="go on until this many exist")] = 1,
+    loop: Annotated[str, Field(title="Loop", description="name of the loop's folder")] = "default",
+) -> State | int:
     """Run rounds until `rounds_wanted` exist; the number of the open one. Cancelled if the repository is in use."""
     its = Loop(loop)
     logger = get_run_logger()

@@ -37,6 +37,11 @@ class ProgressArtifact:
             return
         self.moved = time.monotonic()
 
+    def finish(self) -> None:
+        """Fill the bar of a stage that has ended well, wherever its own count stopped."""
+        if self.id is not None:
+            update_progress_artifact(self.id, progress=100.0)
+
 
 # Prefect never remembers a stage's result: whether a stage must run is DVC's to say.
 @task(cache_policy=NO_CACHE, task_run_name="{address}")
@@ -58,6 +63,7 @@ def run_stage(address: str, title: str, outs: tuple[str, ...], root: Path, upstr
                 line.say(text)
 
         ran = repro.reproduce(root, address, hear, upstream)
+        artifact.finish()
     show_metrics(address, outs, root)
     return ran
 

@@ -22,6 +22,7 @@ def server(tmp_path_factory):
     settings = dict(
         PREFECT_HOME=str(home), PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1",
         PREFECT_SERVER_UI_V2_ENABLED="false", PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT="false",
+        PREFECT_SERVER_UI_API_URL=f"http://127.0.0.1:{port}/api",
     )
     with (home / "server.log").open("w") as log:
         process = subprocess.Popen(
