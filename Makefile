@@ -24,8 +24,8 @@ clean:
 .venv/installed-%: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing packages into .venv (once, some minutes)"
 	@# PyTorch first and alone: an installed build is kept by what follows, and nothing drags in its companions.
-	@$(BIN)/pip install --quiet "$(TORCH)"
-	@$(BIN)/pip install --quiet -c constraints.txt -e ".[$(subst -,$(comma),$*)]"
+	@$(BIN)/pip install -qq "$(TORCH)"
+	@$(BIN)/pip install -qq -c constraints.txt -e ".[$(subst -,$(comma),$*)]"
 	@touch $@
 
 .venv/renderer: scripts/prepare_renderer.py | .venv/installed-sim
