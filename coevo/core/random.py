@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,9 @@ _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
 
 def key(*parts: Part) -> int:
     """A 64-bit key (signed) of what the randomness is for, for example key(seed, "collect", state_id, sample)."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    # A NumPy integer prints unlike the same Python integer, and both must give the same key.
+    plain = tuple(part if isinstance(part, str) else operator.index(part) for part in parts)
+    digest = hashlib.blake2b(repr(plain).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
@@ -54,8 +57,10 @@ def uniform(keys: Int64[Tensor, " n"], *shape: int) -> Float32[Tensor, "n ..."]:
     count = math.prod(shape)
     counter = torch.arange(1, count + 1, dtype=torch.int64, device=keys.device) * _GOLDEN
     bits = _mix(keys[:, None] + counter[None, :])
-    # The top 24 bits fill a float32 mantissa; the half step keeps 0 out, so that a logarithm is finite.
-    return (((bits >> 40) & 0xFFFFFF).to(torch.float32) + 0.5).mul_(2.0**-24).view(len(keys), *shape)
+    # The top 24 bits fill a float32 mantissa; the half step keeps 0 out, so that a logarithm is finite. At the highest
+    # level it rounds up to 1, where a quantile is infinite.
+    levels = (((bits >> 40) & 0xFFFFFF).to(torch.float32) + 0.5).mul_(2.0**-24)
+    return levels.clamp_max_(1.0 - 2.0**-24).view(len(keys), *shape)
 
 
 def normal(keys: Int64[Tensor, " n"], *shape: int) -> Float32[Tensor, "n ..."]:
