@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from coevo.records.manifest import Manifest
 from flows import repro, rounds
 from flows.console import console
 from flows.lock import Held, repository_lock
@@ -42,7 +43,9 @@ def run(
 
 
 @app.command()
-def stage(name: Annotated[str, typer.Argument(help="as 'dvc stage list' names it")], loop: LoopName = "default") -> None:
+def stage(
+    name: Annotated[str, typer.Argument(help="as 'dvc stage list' names it")], loop: LoopName = "default"
+) -> None:
     """Run one stage of the open round with all that it needs: `dvc repro NAME`, shown in Prefect's page."""
     _quiet()
     from flows.stages import stage as stage_flow
@@ -82,13 +85,17 @@ def report(loop: LoopName = "default") -> None:
 
 
 @app.command()
-def lineage(artifact: Annotated[Path, typer.Argument(help="folder of an artifact, for example data/start/policy")]) -> None:
+def lineage(
+    artifact: Annotated[Path, typer.Argument(help="folder of an artifact, for example data/start/policy")],
+) -> None:
     """All that an artifact descends from."""
     file = artifact / "lineage.json"
     if not file.is_file():
         raise ValueError(f"{artifact} is not an artifact (it has no lineage.json)")
     nodes = json.loads(file.read_text())
-    own = json.loads((artifact / "manifest.json").read_text())["sha256"]
+    manifest = Manifest.model_validate_json((artifact / "manifest.json").read_bytes())
+    own, parents = manifest.sha256, {role: parent.sha256 for role, parent in manifest.parents.items()}
+    nodes[own] = dict(id=manifest.id, stage=manifest.stage, parents=parents)
     shown: set[str] = set()
 
     def show(sha256: str, role: str, depth: int) -> None:

@@ -2,7 +2,8 @@
 
 Only this module knows hashes and publishing. An artifact folder holds its payload, `manifest.json` (what it is) and
 `lineage.json` (all it descends from, with the initial states that each ancestor saw), so lineage can be followed and
-leaks refused even where the ancestors' own folders are not on this machine.
+leaks refused even where the ancestors' own folders are not on this machine. The manifest's hash covers the lineage as
+it covers the payload: what an ancestor saw cannot be edited away.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Artifact:
 
     def lineage(self) -> dict[str, dict[str, Any]]:
         """Every ancestor and this artifact itself, by hash: {id, kind, stage, parents {role: hash}, states}."""
-        return json.loads((self.path / LINEAGE).read_text())
+        own = self.manifest
+        parents = {role: parent.sha256 for role, parent in own.parents.items()}
+        node = dict(id=own.id, kind=own.kind, stage=own.stage, parents=parents, states=list(own.states))
+        return json.loads((self.path / LINEAGE).read_text()) | {own.sha256: node}
 
 
 def read(path: Path, kind: Kind | None = None) -> Artifact:
@@ -69,16 +73,17 @@ def writing(out: Path) -> Iterator[Path]:
     `publish` inside the block gives it its final name. A full disk is reported by name, with the space that is left.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in out.parent.glob(f".{out.name}.writing-*"):
-        if not _alive(int(leftover.name.rsplit("-", 1)[1])):
-            shutil.rmtree(leftover, ignore_errors=True)
+    for mark in ("writing", "replaced"):
+        for leftover in out.parent.glob(f".{out.name}.{mark}-*"):
+            if not _alive(int(leftover.name.rsplit("-", 1)[1])):
+                shutil.rmtree(leftover, ignore_errors=True)
     folder = out.parent / f".{out.name}.writing-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:
         yield folder
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if _disk_is_full(error):
             free = shutil.disk_usage(out.parent).free / 2**20
             raise ValueError(
                 f"no space left while writing {out} ({free:.0f} MiB free on that disk); nothing was published. "
@@ -103,11 +108,11 @@ def publish(
     metrics: dict[str, Any],
     states: Iterable[str],
 ) -> Artifact:
-    """Write the manifest and the lineage of a finished folder and rename it to `out`, replacing what stood there."""
-    own_states = sorted(set(states))
+    """Write the lineage and the manifest of a finished folder and rename it to `out`, replacing what stood there."""
     lineage: dict[str, dict[str, Any]] = {}
     for parent in parents.values():
         lineage.update(parent.lineage())
+    (folder / LINEAGE).write_text(json.dumps(lineage, indent=1, sort_keys=True) + "\n")
     files = tuple(
         FileEntry(path=str(file.relative_to(folder)), sha256=file_sha256(file), bytes=file.stat().st_size)
         for file in sorted(folder.rglob("*"))
@@ -123,22 +128,16 @@ def publish(
         source_sha256=source_sha256,
         files=[entry.model_dump() for entry in files],
         metrics=metrics,
-        states=own_states,
+        states=sorted(set(states)),
     )
     values = json.loads(json.dumps(values))  # the form that is hashed is the form that is read back
     manifest = Manifest.model_validate(values | {"sha256": identity(values)})
-    lineage[manifest.sha256] = dict(
-        id=id,
-        kind=kind,
-        stage=stage,
-        parents={role: p.manifest.sha256 for role, p in sorted(parents.items())},
-        states=own_states,
-    )
-    (folder / LINEAGE).write_text(json.dumps(lineage, indent=1, sort_keys=True) + "\n")
     (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
+    old = out.parent / f".{out.name}.replaced-{os.getpid()}"
     if out.exists():
-        shutil.rmtree(out)
+        out.rename(old)
     folder.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
     return Artifact(out, manifest)
 
 
@@ -188,6 +187,16 @@ def _path_to(lineage: dict[str, dict[str, Any]], start: str, goal: str) -> list[
         if rest:
             return [lineage[start]["id"], *rest]
     return []
+
+
+def _disk_is_full(error: Exception) -> bool:
+    """Also where a library of another language wrote: safetensors and torch raise errors of their own kinds."""
+    fault: BaseException | None = error
+    while fault is not None:
+        if getattr(fault, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(fault):
+            return True
+        fault = fault.__cause__ or fault.__context__
+    return False
 
 
 def _alive(pid: int) -> bool:
