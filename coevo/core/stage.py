@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import json
 import platform
 import resource
@@ -114,7 +115,8 @@ def run_command(function: Callable[[Any, Any, Run], Result], arguments: Sequence
     """Run a stage from its arguments in this process; ValueError for a fault that a user can mend."""
     name = function.__name__
     hints = typing.get_type_hints(function)
-    parser = argparse.ArgumentParser(prog=f"python -m tasks.{name}", description=sys.modules[function.__module__].__doc__)
+    about = sys.modules[function.__module__].__doc__
+    parser = argparse.ArgumentParser(prog=f"python -m tasks.{name}", description=about)
     for item in dataclasses.fields(hints["inputs"]):
         required = item.default is dataclasses.MISSING
         parser.add_argument(
@@ -127,6 +129,10 @@ def run_command(function: Callable[[Any, Any, Run], Result], arguments: Sequence
     parser.add_argument("--seed", type=int, help="seed; default: 'seed' in the parameters")
     args = parser.parse_args(arguments)
     values = read_yaml(args.params)
+    if args.section not in values and args.section != name:
+        near = difflib.get_close_matches(args.section, values, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(values)}"
+        raise ValueError(f"{args.params} has no section '{args.section}'; {hint}")
     params = hints["params"].parse(values.get(args.section) or {}, f"{args.params}, section '{args.section}'")
     seed = args.seed if args.seed is not None else int(values.get("seed", 0))
     inputs, parents, config = _open_inputs(hints["inputs"], args)
@@ -150,13 +156,15 @@ def run_stage(
     """Run a stage function and publish what it made at `out`."""
     module = function.__module__ if function.__module__ != "__main__" else f"tasks.{function.__name__}"
     id = artifact_id(out)
-    scratch = Path(".local/scratch") / id
+    config = {"params": params.model_dump(mode="json"), **(config or {})}
+    source_sha256 = source.source_sha256(module)
+    hashes = {role: parent.manifest.sha256 for role, parent in parents.items()}
+    scratch = _scratch(id, dict(config=config, seed=seed, source=source_sha256, parents=hashes))
     with artifacts.writing(out) as folder:
         result = function(inputs, params, Run(id=id, folder=folder, scratch=scratch, seed=seed))
         made = artifacts.publish(
-            folder, out, kind=result.kind, id=id, stage=module, parents=parents,
-            config={"params": params.model_dump(mode="json"), **(config or {})}, seed=seed,
-            source_sha256=source.source_sha256(module), metrics=result.metrics, states=result.states,
+            folder, out, kind=result.kind, id=id, stage=module, parents=parents, config=config, seed=seed,
+            source_sha256=source_sha256, metrics=result.metrics, states=result.states,
         )
     shutil.rmtree(scratch, ignore_errors=True)
     return made
@@ -168,6 +176,16 @@ def artifact_id(out: Path) -> str:
     if "data" in parts:
         return "/".join(parts[len(parts) - parts[::-1].index("data") :])
     return "/".join(parts[-3:])
+
+
+def _scratch(id: str, made_from: dict[str, Any]) -> Path:
+    """Where a stage keeps checkpoints. They are found again only by a run of the same inputs, parameters and code."""
+    root = Path(".local/scratch") / id
+    own = root / f"run-{artifacts.identity(made_from)[:12]}"
+    for other in root.glob("run-*"):
+        if other != own:
+            shutil.rmtree(other, ignore_errors=True)
+    return own
 
 
 def _open_inputs(kind: type, args: argparse.Namespace) -> tuple[Any, dict[str, Artifact], dict[str, Any]]:
