@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
@@ -12,6 +12,7 @@ from coevo.core.types import ActionChunk, InitialState, Observation, Sampling, S
 from coevo.records.interface import Interface
 
 
+@runtime_checkable
 class Environment(Protocol):
     """A simulator or a dream. Both answer the same calls, so one rollout function drives both."""
 
@@ -30,6 +31,7 @@ class Environment(Protocol):
         ...
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Image, proprioception and instruction to an action chunk."""
 
@@ -41,6 +43,7 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
 class Monitor(Protocol):
     """Watches a rollout and may end rows (dynamic termination). Reward models implement it."""
 
@@ -57,6 +60,7 @@ class Monitor(Protocol):
         ...
 
 
+@runtime_checkable
 class RewardModel(Protocol):
     """Reads frames. Frozen before reinforcement learning begins."""
 
