@@ -14,7 +14,11 @@ VOCABULARY = 512
 """Buckets that words are hashed into; 0 is the padding."""
 
 
-def words(instructions: Sequence[str], length: int = 8) -> Int64[Tensor, "n l"]:
+LENGTH = 8
+"""Words of an instruction that count."""
+
+
+def words(instructions: Sequence[str], length: int = LENGTH) -> Int64[Tensor, "n l"]:
     """Bucket of each word, cut or padded to `length`; the same word gives the same bucket on every machine."""
     rows = torch.zeros(len(instructions), length, dtype=torch.int64)
     for row, text in enumerate(instructions):

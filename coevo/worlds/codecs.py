@@ -24,7 +24,11 @@ class FrameCodec(Protocol):
 
     def encode(self, frames: UInt8[Tensor, "b f h w 3"]) -> Float[Tensor, "b c f2 h2 w2"]: ...
 
-    def decode(self, latents: Float[Tensor, "b c f2 h2 w2"]) -> UInt8[Tensor, "b f h w 3"]: ...
+    def decode(
+        self, latents: Float[Tensor, "b c f2 h2 w2"], present: UInt8[Tensor, "b h w 3"]
+    ) -> UInt8[Tensor, "b f h w 3"]:
+        """The temporal * f2 frames that follow the frame `present`."""
+        ...
 
 
 class Pixels(nn.Module):
@@ -35,7 +39,9 @@ class Pixels(nn.Module):
     def encode(self, frames: UInt8[Tensor, "b f h w 3"]) -> Float[Tensor, "b c f h w"]:
         return rearrange(pixels.to_float(frames), "b f c h w -> b c f h w")
 
-    def decode(self, latents: Float[Tensor, "b c f h w"]) -> UInt8[Tensor, "b f h w 3"]:
+    def decode(
+        self, latents: Float[Tensor, "b c f h w"], present: UInt8[Tensor, "b h w 3"]
+    ) -> UInt8[Tensor, "b f h w 3"]:
         return pixels.to_uint8(rearrange(latents, "b c f h w -> b f c h w"))
 
 
@@ -69,7 +75,9 @@ class ConvAutoencoder(nn.Module):
         latents = (latents.float() - self.mean[:, None, None]) / self.std[:, None, None]
         return rearrange(latents, "(b f) c h w -> b c f h w", b=batch)
 
-    def decode(self, latents: Float[Tensor, "b c f h2 w2"]) -> UInt8[Tensor, "b f h w 3"]:
+    def decode(
+        self, latents: Float[Tensor, "b c f h2 w2"], present: UInt8[Tensor, "b h w 3"]
+    ) -> UInt8[Tensor, "b f h w 3"]:
         batch = latents.shape[0]
         images = self.reconstruct(rearrange(latents, "b c f h w -> (b f) c h w"))
         return pixels.to_uint8(rearrange(images, "(b f) c h w -> b f c h w", b=batch))
@@ -100,9 +108,13 @@ class WanVideoCodec(nn.Module):
         video = rearrange(pixels.to_float(frames), "b f c h w -> b c f h w")
         return (self.vae.encode(video.to(self.vae.dtype)).latent_dist.mode().float() - self.mean) / self.std
 
-    def decode(self, latents: Float[Tensor, "b c f2 h2 w2"]) -> UInt8[Tensor, "b f h w 3"]:
+    def decode(
+        self, latents: Float[Tensor, "b c f2 h2 w2"], present: UInt8[Tensor, "b h w 3"]
+    ) -> UInt8[Tensor, "b f h w 3"]:
+        # The first latent frame of a video stands for one frame only, so the future is decoded behind the present.
+        latents = torch.cat([self.encode(present[:, None]), latents], dim=2)
         video = self.vae.decode((latents * self.std + self.mean).to(self.vae.dtype)).sample
-        return pixels.to_uint8(rearrange(video, "b c f h w -> b f c h w"))
+        return pixels.to_uint8(rearrange(video[:, :, 1:], "b c f h w -> b f c h w"))
 
 
 def build(settings: config.Codec) -> Pixels | ConvAutoencoder | WanVideoCodec:

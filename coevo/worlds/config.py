@@ -76,7 +76,7 @@ class WorldModelConfig(Config):
     history: PositiveInt = 2
     """Frames of history in the window, after the initial frame and before the future ones."""
     prediction: Literal["clean", "velocity"] = "clean"
-    """clean: the output plus the last history frame is the clean future (Li and He, 2025, train small models so);
+    """clean: the output plus the last history frame is the clean future (as Li and He, 2025, train small models);
     velocity: the output is noise minus clean, as the published Wan weights have it."""
     action_maps: bool = True
     """Gaussians at the projections of the commanded pose and its floor point, added through zero-initialised weights."""

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from coevo.core import kinematics, random, text
+from coevo.core import kinematics, random
 from coevo.core.capture import Captured
 from coevo.core.types import InitialState, Observation, Step
-from coevo.worlds.world_model import WorldModel, Window
+from coevo.worlds.world_model import Window, WorldModel
 
 
 class Dream:
@@ -37,7 +37,6 @@ class Dream:
         if any(start.decision != self.decision for start in starts):
             raise ValueError("starts of one dream must lie at the same decision; group them by InitialState.decision")
         frames, poses, proprio = [], [], []
-        null_gripper = interface.action.null[3]
         for start in starts:
             shown = start.frames[-need:]
             padding = need - len(shown)
@@ -47,15 +46,14 @@ class Dream:
             if len(shown) > 1:
                 actions = start.actions[-(len(shown) - 1) * s :][None]
                 path = torch.cat([path, kinematics.commanded_poses(interface.action, own[:1], actions).view(-1, s, 4)])
-            still = own[:1, None].expand(padding, s, -1).clone()
-            still[..., 3] = null_gripper
-            poses.append(torch.cat([still, path]))
+            poses.append(torch.cat([path[:1].expand(padding, -1, -1), path]))
             proprio.append(start.proprio[-1:])
         shown = torch.stack(frames).to(self.device)
         self.latents = self.model.codec.encode(shown).float()
         self.poses = torch.stack(poses).float().to(self.device)
         self.instructions = tuple(start.instruction for start in starts)
-        self.words = text.words(self.instructions).to(self.device)
+        self.words = self.model.numbered(self.instructions)
+        self.present = shown[:, -1]
         return Observation(shown[:, -1:], torch.stack(proprio).to(self.device), self.instructions)
 
     @torch.no_grad()
@@ -71,10 +69,13 @@ class Dream:
             rows = slice(first, first + self.batch)
             # Conditions are computed outside the captured graph: their constants come from the host.
             window = self.model.conditions(path[rows], self.words[rows])
-            latents, images = self._padded(self.latents[rows], noise[rows], window.poses, window.marks, window.words)
+            latents, images = self._padded(
+                self.latents[rows], noise[rows], window.poses, window.marks, window.words, self.present[rows]
+            )
             drawn.append(latents)
             frames.append(images)
         new, frames = torch.cat(drawn), torch.cat(frames)
+        self.present = frames[:, -1]
         recent = torch.cat([self.latents[:, :, 1:], new], dim=2)[:, :, -model.history :]
         self.latents = torch.cat([self.latents[:, :, :1], recent], dim=2)
         history = torch.cat([self.poses[:, 1:], future], dim=1)[:, -model.config.history :]
@@ -86,8 +87,8 @@ class Dream:
     def keep(self, rows: Int64[Tensor, " m"]) -> None:
         """Drop all other rows."""
         kept = rows.to(self.device)
-        self.latents, self.poses, self.keys, self.words = (
-            item[kept] for item in (self.latents, self.poses, self.keys, self.words)
+        self.latents, self.poses, self.keys, self.words, self.present = (
+            item[kept] for item in (self.latents, self.poses, self.keys, self.words, self.present)
         )
         self.instructions = tuple(self.instructions[row] for row in rows.tolist())
 
@@ -100,10 +101,10 @@ class Dream:
         return latents[:count], frames[:count]
 
     def _sample(
-        self, context: Tensor, noise: Tensor, poses: Tensor, marks: Tensor, words: Tensor
+        self, context: Tensor, noise: Tensor, poses: Tensor, marks: Tensor, words: Tensor, present: Tensor
     ) -> tuple[Tensor, Tensor]:
         window = Window(poses, marks, words)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
             latents = self.model.sample(context, noise, window, self.steps).float()
-            frames = self.model.codec.decode(latents)
+            frames = self.model.codec.decode(latents, present)
         return latents, frames

@@ -1,4 +1,4 @@
-"""Training a world model: flow matching on the future frames of windows, half of them behind the model's own history."""
+"""Training a world model: flow matching on the future frames of windows, half of them behind its own history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
-from coevo.core import kinematics, random, text
+from coevo.core import kinematics, random
 from coevo.core.capture import Captured
 from coevo.worlds.config import WorldTraining
 from coevo.worlds.world_model import Window, WorldModel
@@ -49,13 +49,20 @@ def prepare(
     weights: Float32[Tensor, " n"],
     device: str | torch.device,
 ) -> Clips:
-    """Encode and condition episodes once, before training. `length` counts frames after the first."""
+    """Encode and condition episodes once, before training. `length` counts frames after the first.
+
+    Episodes shorter than a chunk are never drawn; ValueError if that leaves none.
+    """
     interface, s = model.interface, model.interface.stride
     start = proprio[:, 0, :4].to(device)
     path = kinematics.commanded_poses(interface.action, start, actions.to(device))
     path = rearrange(path, "n (f s) p -> n f s p", s=s)
     path = torch.cat([start[:, None, None].expand(-1, 1, s, -1), path], dim=1)
     normalised = kinematics.normalised(interface.action, path)
+    decisions = (length // interface.chunk_frames).to(device)
+    weights = torch.where(decisions > 0, weights.to(device).float(), 0.0)
+    if not weights.any():
+        raise ValueError(f"none of the {len(length)} episodes holds a whole chunk of {interface.chunk_frames} frames")
     latents = None
     if model.codec.temporal == 1:
         keep = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
@@ -64,8 +71,8 @@ def prepare(
         latents = rearrange(torch.cat(parts), "n c f h w -> n f c h w").contiguous()
     return Clips(
         frames=frames.to(device), latents=latents, poses=rearrange(normalised, "n f s p -> n f (s p)"),
-        marks=kinematics.marks(interface.camera, path[:, :, -1, :3]), words=text.words(instructions).to(device),
-        decisions=(length // interface.chunk_frames).to(device), weights=weights.to(device).float(),
+        marks=kinematics.marks(interface.camera, path[:, :, -1, :3]), words=model.numbered(instructions),
+        decisions=decisions, weights=weights,
     )  # fmt: skip
 
 
@@ -87,20 +94,27 @@ class WorldTrainer:
             weight_decay=settings.weight_decay, betas=(0.9, 0.99), fused=True, capturable=on_gpu,
         )  # fmt: skip
         self.step = 0
+        self.losses: list[Tensor] = []
+        self.reported: list[tuple[int, float]] = []
         self._update = Captured(self._update_once, self._state)
         self.own_rows = int(settings.batch * settings.self_rollout)
 
     def run(self, report: Callable[[int, float], None], checkpoint: Path | None = None) -> None:
-        """Train to the last step, calling report(step, loss); resume from `checkpoint` if it exists."""
+        """Train to the last step, calling report(step, loss); resume from `checkpoint` if it exists.
+
+        A resumed run reports again what was reported before it was stopped, so that its log is whole.
+        """
         if checkpoint is not None and checkpoint.exists():
             self._restore(torch.load(checkpoint, map_location=self.device, weights_only=True))
-        losses: list[Tensor] = []
+        for line in self.reported:
+            report(*line)
         while self.step < self.settings.steps:
-            losses.append(self._advance())
+            self.losses.append(self._advance())
             self.step += 1
             if self.step % 50 == 0 or self.step == self.settings.steps:
-                report(self.step, torch.stack(losses).mean().item())
-                losses.clear()
+                self.reported.append((self.step, torch.stack(self.losses).mean().item()))
+                self.losses.clear()
+                report(*self.reported[-1])
             if checkpoint is not None and self.step % self.settings.checkpoint_every == 0:
                 self._save(checkpoint)
         with torch.no_grad():
@@ -116,7 +130,9 @@ class WorldTrainer:
         spread = torch.rand(batch, generator=source, device=self.device)
         # Rows with a history of the model's own start at the second chunk; the first has none but the start itself.
         first = (torch.arange(batch, device=self.device) < self.own_rows).long()
-        decision = first + (spread * (self.clips.decisions[episode] - first)).long()
+        decisions = self.clips.decisions[episode]
+        first = torch.minimum(first, decisions - 1)
+        decision = first + (spread * (decisions - first)).long()
         level = torch.randn(batch, generator=source, device=self.device).add_(settings.sigma_mean).sigmoid_()
         pure = torch.rand(batch, generator=source, device=self.device) < settings.pure_noise
         level = torch.where(pure, torch.ones_like(level), level)
@@ -156,12 +172,15 @@ class WorldTrainer:
         if not self.own_rows:
             return context
         own = slice(0, self.own_rows)
-        earlier = decision[own] - 1
+        earlier = (decision[own] - 1).clamp_min(0)
         with torch.no_grad():
             before = self._latents(episode[own], self._past(earlier))
             window = self._window(episode[own], earlier)
             drawn = self.model.sample(before, own_noise, window, self.settings.self_rollout_steps)
             history = torch.cat([before[:, :, 1:], drawn], dim=2)[:, :, -self.model.history :]
+        # An episode of one chunk has no chunk before it: its history is the start, as in the rows without their own.
+        began = decision[own].view(-1, 1, 1, 1, 1) > 0
+        history = torch.where(began, history, context[own, :, 1:])
         mixed = torch.cat([history, context[self.own_rows :, :, 1:]])
         return torch.cat([context[:, :, :1], mixed], dim=2)
 
@@ -222,9 +241,13 @@ class WorldTrainer:
 
     def _save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        state = dict(step=self.step, tensors=[item.detach().cpu() for item in self._state()])
+        state = dict(
+            step=self.step, tensors=[item.detach().cpu() for item in self._state()], reported=self.reported,
+            losses=[loss.cpu() for loss in self.losses],
+        )
         temporary = path.with_suffix(".writing")
-        torch.save(state, temporary)
+        with temporary.open("wb") as file:  # a full disk is then an OSError
+            torch.save(state, file)
         temporary.replace(path)
 
     def _restore(self, state: dict) -> None:
@@ -235,4 +258,5 @@ class WorldTrainer:
         with torch.no_grad():
             for item, saved in zip(self._state(), state["tensors"], strict=True):
                 item.copy_(saved)
-        self.step = state["step"]
+        self.step, self.reported = state["step"], state["reported"]
+        self.losses = [loss.to(self.device) for loss in state["losses"]]

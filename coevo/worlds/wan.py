@@ -7,6 +7,8 @@ published model starts as itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from diffusers import WanTransformer3DModel
 from einops import rearrange
@@ -115,30 +117,52 @@ class WordEmbedding(nn.Module):
 
 
 class HubText(nn.Module):
-    """The published text encoder's states of each instruction, computed once and kept (UMT5 for Wan)."""
+    """The published text encoder's states of each instruction, read once and kept (UMT5 for Wan).
 
-    def __init__(self, source: str, length: int = 32) -> None:
+    They stand in places that never move, so that a captured graph also finds what was read after its capture. An
+    instruction that was never read has the states of the first place: not a number, and so nothing goes unnoticed.
+    """
+
+    def __init__(self, source: str, dim: int, length: int = 32, places: int = 64) -> None:
         super().__init__()
         self.source, self.length = source, length
-        self.states: dict[tuple[int, ...], Tensor] = {}
+        self.known: list[str] = []
+        self.register_buffer("rows", torch.full((1 + places, text.LENGTH), -1), persistent=False)
+        self.register_buffer("states", torch.full((1 + places, length, dim), float("nan")), persistent=False)
 
-    def remember(self, instructions: tuple[str, ...], device: torch.device) -> None:
-        """Encode instructions that were not seen yet; the encoder is loaded for it and dropped again."""
-        new = {tuple(row.tolist()): name for row, name in zip(text.words(instructions), instructions, strict=True)}
-        new = {row: name for row, name in new.items() if row not in self.states}
+    @torch.no_grad()
+    def remember(self, instructions: Sequence[str]) -> None:
+        """Read instructions that are new; the encoder is loaded for it and dropped again.
+
+        Raises ValueError when two instructions begin with the same words, or there are more than there are places.
+        """
+        new = [name for name in dict.fromkeys(instructions) if name not in self.known]
         if not new:
             return
+        if len(self.known) + len(new) >= len(self.rows):
+            raise ValueError(
+                f"a world model with a published text encoder takes {len(self.rows) - 1} instructions, "
+                f"{len(self.known) + len(new)} were given; train one for each part of the tasks"
+            )
         from transformers import AutoTokenizer, UMT5EncoderModel
 
         tokenizer = AutoTokenizer.from_pretrained(self.source, subfolder="tokenizer")
-        encoder = UMT5EncoderModel.from_pretrained(self.source, subfolder="text_encoder").to(device)
-        for row, name in new.items():
+        encoder = UMT5EncoderModel.from_pretrained(self.source, subfolder="text_encoder").to(self.states.device).eval()
+        for name, row in zip(new, text.words(new).to(self.rows.device), strict=True):
+            same = (self.rows == row).all(dim=1)
+            if same.any():
+                other = self.known[int(same.int().argmax()) - 1]
+                raise ValueError(f"{name!r} and {other!r} begin with the same {text.LENGTH} words; reword one of them")
             tokens = tokenizer(name, padding="max_length", max_length=self.length, truncation=True, return_tensors="pt")
-            with torch.no_grad():
-                self.states[row] = encoder(**tokens.to(device)).last_hidden_state[0]
+            tokens = tokens.to(self.states.device)
+            read = encoder(tokens.input_ids, tokens.attention_mask).last_hidden_state[0]
+            self.known.append(name)
+            # As in Wan's own pipeline, what lies behind the instruction's end is zero.
+            self.states[len(self.known)] = read * tokens.attention_mask[0][:, None]
+            self.rows[len(self.known)] = row
 
     def forward(self, words: Int64[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
-        return torch.stack([self.states[tuple(row)] for row in words.tolist()])
+        return self.states[(words[:, None] == self.rows).all(dim=2).int().argmax(dim=1)]
 
 
 def build_transformer(
@@ -162,7 +186,7 @@ def build_transformer(
             words: nn.Module = WordEmbedding(settings.text_dim)
         case HubTransformer():
             transformer = WanTransformer3DModel.from_pretrained(settings.source, subfolder="transformer")
-            words = HubText(settings.source)
+            words = HubText(settings.source, transformer.config.text_dim)
     # float64 rotations would promote every attention input to double; float32 holds positions of a short window.
     for name in ("freqs_cos", "freqs_sin"):
         setattr(transformer.rope, name, getattr(transformer.rope, name).float())
@@ -177,7 +201,8 @@ def _add_lora(model: ActionWan, rank: int) -> None:
     from peft import LoraConfig
 
     model.transformer.requires_grad_(False)
-    model.transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=["to_q", "to_k", "to_v", "to_out.0"]))
+    projections = ["to_q", "to_k", "to_v", "to_out.0"]
+    model.transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=projections))
     model.transformer.condition_embedder.pose.requires_grad_(True)
     model.transformer.patch_embedding.map_embedding.requires_grad_(True)
 

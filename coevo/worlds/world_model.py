@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from coevo.core import kinematics
+from coevo.core import kinematics, text
 from coevo.records.interface import Interface
 from coevo.worlds import codecs, wan
 from coevo.worlds.config import WorldModelConfig
@@ -51,6 +52,12 @@ class WorldModel(nn.Module):
     def context(self) -> int:
         """Latent frames before the future ones."""
         return 1 + self.history
+
+    def numbered(self, instructions: Sequence[str]) -> Int64[Tensor, "n l"]:
+        """Words of instructions as numbers. A published text encoder reads new instructions here, once."""
+        if isinstance(self.net.words, wan.HubText):
+            self.net.words.remember(instructions)
+        return text.words(instructions).to(next(self.parameters()).device)
 
     def conditions(self, poses: Float[Tensor, "b w s 4"], words: Int64[Tensor, "b l"]) -> Window:
         """Conditions from commanded poses in metres, per recorded frame, and numbered words."""
