@@ -80,10 +80,12 @@ def fit(
         (~labels & (position >= model.interface.success_from), settings.late_negatives),
         (~labels, settings.any_negatives),
     ]
-    if not labels.any() or labels.all():
+    if not all(pool.any() for pool, _ in pools):
+        late = int(pools[1][0].sum())
         raise ValueError(
-            f"the rollouts hold {int(labels.sum())} frames of success and {int((~labels).sum())} without; "
-            "a reward model needs both: collect more rollouts, or from a policy that sometimes succeeds"
+            f"the rollouts hold {int(labels.sum())} frames of success and {int((~labels).sum())} without, {late} of them "
+            "late enough to count; a reward model needs all three: collect more rollouts, or from a policy that "
+            "sometimes succeeds"
         )
     indices = [(pool.nonzero().flatten(), count) for pool, count in pools]
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=1e-3)

@@ -26,6 +26,8 @@ class StartSampler:
         weight = rate * (1.0 - rate) + 0.05 if self.prefer_mixed else np.ones(len(self.states))
         weight[[self.place[state] for state in without]] = 0.0
         count = min(count, int((weight > 0).sum()))
+        if not count:
+            return []
         chosen = random.stream(self.seed, "starts", *key).choice(
             len(self.states), size=count, replace=False, p=weight / weight.sum()
         )

@@ -1,4 +1,4 @@
-"""One reinforcement learning run in either world: roll out, judge, update, check on validation states, keep the best."""
+"""One reinforcement learning run in either world: roll out, judge, update, check on validation states, keep best."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Learner:
         warming = isinstance(algorithm.estimator, Ppo) and self.updates < algorithm.estimator.critic_warmup
         advantage = decisions.advantage
         if isinstance(algorithm.estimator, Ppo):
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
+            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-6)
         sums: dict[str, Tensor] = {}
         count = 0
         for epoch in range(algorithm.epochs):
