@@ -64,9 +64,7 @@ def ordered(stages: Iterable[Stage]) -> tuple[Stage, ...]:
 def reads_from(stage: Stage, other: Stage) -> bool:
     """Whether a dependency of `stage` is an output of `other`, lies in one, or holds one."""
     return any(
-        dep == out or dep.startswith(f"{out}/") or out.startswith(f"{dep}/")
-        for dep in stage.deps
-        for out in other.outs
+        dep == out or dep.startswith(f"{out}/") or out.startswith(f"{dep}/") for dep in stage.deps for out in other.outs
     )
 
 
@@ -89,7 +87,7 @@ def _stages(root: Path, file: str) -> list[Stage]:
     for name, entry in document["stages"].items():
         matrix = _resolve(entry.get("matrix", {}), variables)
         for values in itertools.product(*matrix.values()):
-            item = dict(zip(matrix, values))
+            item = dict(zip(matrix, values, strict=True))
             suffix = "@" + "-".join(str(value) for value in values) if matrix else ""
             address = name + suffix if file == "dvc.yaml" else f"{file}:{name}{suffix}"
             stages.append(_stage(address, folder, entry, {**variables, "item": item}))

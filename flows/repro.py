@@ -29,7 +29,7 @@ class StageFailed(RuntimeError):
 
 
 def environment() -> dict[str, str]:
-    """Environment of DVC and of the stages under it: this interpreter's commands come first, output is not held back."""
+    """Environment of DVC and its stages: this interpreter's commands come first, output is not held back."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
@@ -39,7 +39,10 @@ def status(root: Path, files: Sequence[str]) -> Mapping[str, object]:
     for pause in _pauses():
         made = subprocess.run(
             [sys.executable, "-m", "dvc", "status", "--json", *files],
-            cwd=root, env=environment(), capture_output=True, text=True,
+            cwd=root,
+            env=environment(),
+            capture_output=True,
+            text=True,
         )
         if made.returncode == 0:
             return json.loads(made.stdout)
@@ -91,8 +94,14 @@ def _run(
     """Exit status, last lines, and whether a stage was run. The whole process group ends with this call."""
     process = subprocess.Popen(
         [sys.executable, "-m", "dvc", *arguments],
-        cwd=root, env=environment(), text=True, errors="replace",
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        cwd=root,
+        env=environment(),
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     last: deque[str] = deque(maxlen=40)
     ran = False
@@ -139,6 +148,15 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 def _chatter(line: str) -> bool:
     """DVC's own small talk, of no use in a log of the stage."""
     return not line.strip() or line.startswith(
-        ("> ", "Generating lock file", "Updating lock file", "To track the changes", "\tgit add", "To enable auto",
-         "\tdvc config", "Use `dvc push`", "Data and pipelines are up to date")
+        (
+            "> ",
+            "Generating lock file",
+            "Updating lock file",
+            "To track the changes",
+            "\tgit add",
+            "To enable auto",
+            "\tdvc config",
+            "Use `dvc push`",
+            "Data and pipelines are up to date",
+        )
     )

@@ -58,7 +58,9 @@ def next_parents(loop: Loop, closed: OpenRound, decided: dict[str, str]) -> dict
     """
     unknown = sorted(set(decided) - set(closed.parents))
     if unknown:
-        raise ValueError(f"the decision of {closed.round} names roles that round.yaml does not have: {', '.join(unknown)}")
+        raise ValueError(
+            f"the decision of {closed.round} names roles that round.yaml does not have: {', '.join(unknown)}"
+        )
     made = {role: made_in(loop, closed, role) for role, value in decided.items() if value == closed.round}
     return closed.parents | decided | made
 
@@ -68,9 +70,7 @@ def before(loop: Loop, closed: OpenRound) -> Before:
     folder = f"data/{closed.loop}/{closed.round}"
     outs = {out for stage in loop.stages() for out in stage.outs}
     reports = [*closed.before.reports.get("earlier", []), *([f"{folder}/report"] if f"{folder}/report" in outs else [])]
-    return Before(
-        decision={"previous": f"{folder}/decision"}, reports={"earlier": reports} if reports else {}
-    )
+    return Before(decision={"previous": f"{folder}/decision"}, reports={"earlier": reports} if reports else {})
 
 
 def made_in(loop: Loop, closed: OpenRound, role: str) -> str:

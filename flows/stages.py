@@ -46,7 +46,7 @@ class ProgressArtifact:
 # Prefect never remembers a stage's result: whether a stage must run is DVC's to say.
 @task(cache_policy=NO_CACHE, task_run_name="{address}")
 def run_stage(address: str, title: str, outs: tuple[str, ...], root: Path, upstream: bool = False) -> bool:
-    """Have DVC run a stage if it must; whether it ran. Its lines go to the log, its progress and metrics to the page."""
+    """Have DVC run a stage if it must; whether it ran. Its lines go to the log, progress and metrics to the page."""
     logger = get_run_logger()
     artifact = ProgressArtifact(f"{_key(address)}-progress")
 
@@ -75,7 +75,9 @@ def show_metrics(address: str, outs: tuple[str, ...], root: Path) -> None:
         file = root / out / "manifest.json"
         if file.is_file():
             manifest = Manifest.model_validate_json(file.read_bytes())
-            rows += [{"artifact": manifest.id, "metric": name, "value": value} for name, value in manifest.metrics.items()]
+            rows += [
+                {"artifact": manifest.id, "metric": name, "value": value} for name, value in manifest.metrics.items()
+            ]
     if rows:
         create_table_artifact(key=f"{_key(address)}-metrics", table=rows, description=f"Metrics of {address}")
 

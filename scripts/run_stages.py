@@ -37,7 +37,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loop", default="default")
     parser.add_argument("--only", nargs="*", default=[], help="'start', or names of stages")
-    parser.add_argument("--until", type=float, default=float("inf"), metavar="SECONDS", help="begin no stage after this")
+    parser.add_argument(
+        "--until", type=float, default=float("inf"), metavar="SECONDS", help="begin no stage after this"
+    )
     parser.add_argument("--dry", action="store_true", help="say what would run")
     args = parser.parse_args()
     loop = Loop(args.loop)
@@ -88,9 +90,7 @@ def _is_done(root: Path, stage: Stage) -> bool:
 
 def _fingerprint(root: Path, stage: Stage) -> dict[str, Any]:
     """All that decides what a stage makes: its command, its parameters, and the identity of what it reads."""
-    params = {
-        f"{file}:{key}": (yaml.safe_load((root / file).read_text()) or {}).get(key) for file, key in stage.params
-    }
+    params = {f"{file}:{key}": (yaml.safe_load((root / file).read_text()) or {}).get(key) for file, key in stage.params}
     return dict(command=stage.command, params=params, deps={dep: _identity(root / dep) for dep in stage.deps})
 
 

@@ -2,18 +2,17 @@
 
     python -m scripts.write_code_deps [dvc.yaml loops/NAME/dvc.yaml ...]
 
-In a stage's 'deps' the data come first; every '.py' line after them is written by this script.
+In a stage's 'deps' the data come first; the lines after them that name files of coevo/ and tasks/ are this script's.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import yaml
 
-from coevo.core.source import ROOT, closure
+from coevo.core.source import PACKAGES, ROOT, closure
 
 
 def main() -> None:
@@ -37,11 +36,16 @@ def with_code(text: str) -> str:
             stage = heading[1]
         if line.rstrip() == "    deps:":
             in_deps = stage in modules
-        if not (in_deps and line.endswith(".py")):
+        if not (in_deps and is_code(line.removeprefix("      - "))):
             lines.append(line)
     if in_deps:
         lines += [f"      - {path}" for path in closure(modules[stage])]
     return "\n".join(lines) + "\n"
+
+
+def is_code(dep: str) -> bool:
+    """Whether a dependency is a file of the packages, and no data or configuration."""
+    return dep.startswith(tuple(f"{package}/" for package in PACKAGES))
 
 
 def module_of(command: str) -> str:

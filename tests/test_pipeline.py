@@ -1,9 +1,11 @@
 """dvc.yaml against the code: every stage has a module, its code is what it imports, and nothing is made twice."""
 
+import importlib
 import json
 import re
 import subprocess
 import sys
+import typing
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +16,7 @@ import yaml
 from coevo.core.source import closure
 from flows.graph import Stage
 from flows.loops import START, Loop
-from scripts.write_code_deps import module_of, with_code
+from scripts.write_code_deps import is_code, module_of, with_code
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOPS = ["default", *sorted(file.parent.name for file in ROOT.glob("loops/*/dvc.yaml"))]
@@ -31,19 +33,24 @@ def test_every_stage_has_a_module(stage: Stage):
 @each_loop
 def test_code_dependencies_are_what_the_module_imports(loop: str):
     for stage in Loop(loop, ROOT).stages():
-        code = [dep for dep in stage.deps if dep.endswith(".py")]
+        code = [dep for dep in stage.deps if is_code(dep)]
         if not stage.address.startswith(START):
             wanted = [str(path) for path in closure(module_of(stage.command))]
-            assert code == wanted, f"{stage.address}: run 'python -m scripts.write_code_deps {Loop(loop, ROOT).pipeline}'"
+            remedy = f"run 'python -m scripts.write_code_deps {Loop(loop, ROOT).pipeline}'"
+            assert code == wanted, f"{stage.address}: {remedy}"
 
 
 def test_the_start_does_not_go_stale_when_code_is_edited():
-    assert not [dep for stage in Loop("default", ROOT).stages() if stage.address.startswith(START) for dep in stage.deps
-                if dep.endswith(".py")]
+    for stage in Loop("default", ROOT).stages():
+        if stage.address.startswith(START):
+            assert not [dep for dep in stage.deps if is_code(dep)]
 
 
 def test_writing_code_dependencies_keeps_all_else():
-    text = "# why\nstages:\n  a:\n    cmd: python -m tasks.import_start --x\n    deps:\n      - data/x\n      - old.py\n    outs:\n      - y\n"
+    text = (
+        "# why\nstages:\n  a:\n    cmd: python -m tasks.import_start --x\n    deps:\n      - data/x\n"
+        "      - coevo/old.py\n    outs:\n      - y\n"
+    )
     wanted = [f"      - {path}" for path in closure("tasks.import_start")]
     assert with_code(text).splitlines() == [*text.splitlines()[:6], *wanted, "    outs:", "      - y"]
     assert with_code(with_code(text)) == with_code(text)
@@ -65,7 +72,7 @@ def test_a_command_says_where_it_writes_and_its_paths_are_its_dependencies(stage
     for path in (word.rstrip("/*") for word in read if word not in stage.outs):
         assert path in stage.deps, f"{stage.address} reads {path} and does not depend on it"
     for dep in stage.deps:
-        assert dep.endswith(".py") or dep in [word.rstrip("/*") for word in words], f"{stage.address} never reads {dep}"
+        assert is_code(dep) or dep in [word.rstrip("/*") for word in words], f"{stage.address} never reads {dep}"
 
 
 @each_stage
@@ -85,9 +92,6 @@ def test_a_stage_depends_on_its_own_section_and_its_seed(stage: Stage):
 @each_stage
 def test_its_parameters_are_valid(stage: Stage):
     """Values in params.yaml are checked here, before a long run meets them."""
-    import importlib
-    import typing
-
     module = module_of(stage.command)
     function = getattr(importlib.import_module(module), module.removeprefix("tasks."))
     words = stage.command.split()

@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("simulators", "policies", "worlds", "rewards", "episodes", "rl", "evaluation")
+OURS = ("coevo", "tasks", "flows", "scripts")
 HEAVY = ("torch", "diffusers", "transformers", "ray", "prefect", "numpy")
 
 
@@ -30,7 +31,7 @@ def within(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
-def refuse(files: list[Path], allowed: tuple[str, ...], ours: tuple[str, ...] = ("coevo", "tasks", "flows", "scripts")) -> None:
+def refuse(files: list[Path], allowed: tuple[str, ...], ours: tuple[str, ...] = OURS) -> None:
     """Fail, naming each import in `files` of one of `ours` that is not in `allowed`."""
     wrong = [
         f"{file.relative_to(ROOT)}:{line} imports {name}"
@@ -90,7 +91,8 @@ def test_only_artifacts_hash_and_publish():
         str(file.relative_to(ROOT))
         for file in files
         for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("Manifest(", "Manifest.model_validate"))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).startswith(("Manifest(", "Manifest.model_validate"))
         and not ast.unparse(node.func).endswith("_json")
     }
     assert makers == {"coevo/core/artifacts.py"}

@@ -7,9 +7,9 @@ import time
 import urllib.request
 
 import pytest
-from tests.flows import toys
 
 from flows.lock import end_group
+from tests.flows import toys
 
 
 @pytest.fixture(scope="session")
@@ -20,14 +20,21 @@ def server(tmp_path_factory):
         port = free.getsockname()[1]
     home = tmp_path_factory.mktemp("prefect")
     settings = dict(
-        PREFECT_HOME=str(home), PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1",
-        PREFECT_SERVER_UI_V2_ENABLED="false", PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT="false",
+        PREFECT_HOME=str(home),
+        PREFECT_SERVER_ANALYTICS_ENABLED="false",
+        DO_NOT_TRACK="1",
+        PREFECT_SERVER_UI_V2_ENABLED="false",
+        PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT="false",
         PREFECT_SERVER_UI_API_URL=f"http://127.0.0.1:{port}/api",
     )
     with (home / "server.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-            env=toys.environment(**settings), stdout=log, stderr=log, start_new_session=True, cwd=home,
+            env=toys.environment(**settings),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=home,
         )
     try:
         _wait_until_healthy(f"http://127.0.0.1:{port}/api/health")
@@ -65,9 +72,13 @@ def begin(server):
 
     def start(root, *arguments):
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments], cwd=root, text=True, start_new_session=True,
+            [sys.executable, "-m", "flows.cli", *arguments],
+            cwd=root,
+            text=True,
+            start_new_session=True,
             env=toys.environment(PREFECT_API_URL=f"{server}/api", PREFECT_HOME=str(root / ".local/prefect")),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         begun.append(process)
         return process
@@ -76,5 +87,3 @@ def begin(server):
     for process in begun:
         end_group(process.pid)
         process.communicate()
-
-

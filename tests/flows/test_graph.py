@@ -61,5 +61,7 @@ def test_a_circle_is_named():
 
 
 def test_downstream_reaches_through_untouched_stages():
-    chain = graph.ordered([stage("a", (), ("a",)), stage("b", ("a",), ("b",)), stage("c", ("b",), ("c",)), stage("d", (), ("d",))])
+    chain = graph.ordered(
+        [stage("a", (), ("a",)), stage("b", ("a",), ("b",)), stage("c", ("b",), ("c",)), stage("d", (), ("d",))]
+    )
     assert graph.downstream(chain, ["a"]) == {"a", "b", "c"}

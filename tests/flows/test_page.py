@@ -15,7 +15,11 @@ from tests.flows import toys
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
 ]
 
@@ -45,7 +49,12 @@ def served(server, tmp_path):
     settings = toys.environment(PREFECT_API_URL=f"{server}/api", PREFECT_HOME=str(root / ".local/prefect"))
     log = (tmp_path / "serve.log").open("w")
     process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "serve"], cwd=root, env=settings, stdout=log, stderr=log, start_new_session=True
+        [sys.executable, "-m", "flows.cli", "serve"],
+        cwd=root,
+        env=settings,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
     try:
         until(lambda: len(ask(server, "deployments/filter")) >= 3, "the deployments")
@@ -55,7 +64,9 @@ def served(server, tmp_path):
         log.close()
 
 
-@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}; install Debian's chromium or set CHROMIUM")
+@pytest.mark.skipif(
+    not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}; install Debian's chromium or set CHROMIUM"
+)
 def test_a_round_is_run_from_the_page_and_dvc_agrees(server, served, tmp_path):
     from playwright.sync_api import sync_playwright
 
@@ -65,7 +76,10 @@ def test_a_round_is_run_from_the_page_and_dvc_agrees(server, served, tmp_path):
         browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         outside: list[str] = []
-        page.on("request", lambda request: None if request.url.startswith((server, "data:", "blob:")) else outside.append(request.url))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith((server, "data:", "blob:")) else outside.append(request.url),
+        )
         page.goto(f"{server}/deployments/deployment/{deployment['id']}")
         page.get_by_role("button", name="Run", exact=True).click()
         page.get_by_text("Custom run").click()
@@ -73,8 +87,15 @@ def test_a_round_is_run_from_the_page_and_dvc_agrees(server, served, tmp_path):
         page.screenshot(path=pictures / "1-form.png")
         page.wait_for_timeout(500)  # a form that was just filled sometimes submits nothing
         page.get_by_role("button", name="Submit").click()
-        runs = until(lambda: ask(server, "flow_runs/filter", sort="START_TIME_DESC",
-                                 flow_runs={"deployment_id": {"any_": [deployment["id"]]}}), "the run")
+        runs = until(
+            lambda: ask(
+                server,
+                "flow_runs/filter",
+                sort="START_TIME_DESC",
+                flow_runs={"deployment_id": {"any_": [deployment["id"]]}},
+            ),
+            "the run",
+        )
         run = runs[0]["id"]
 
         def state() -> str:
@@ -83,7 +104,9 @@ def test_a_round_is_run_from_the_page_and_dvc_agrees(server, served, tmp_path):
             return found["type"]
 
         until(lambda: state() == "COMPLETED", "the round")
-        (inner,) = ask(server, "flow_runs/filter", flow_runs={"name": {"any_": ["round-default"]}}, sort="START_TIME_DESC")[:1]
+        (inner,) = ask(
+            server, "flow_runs/filter", flow_runs={"name": {"any_": ["round-default"]}}, sort="START_TIME_DESC"
+        )[:1]
         page.goto(f"{server}/runs/flow-run/{inner['id']}")
         page.get_by_text("Completed").first.wait_for()
         page.get_by_text("4 of 4 stages ran").wait_for()
@@ -98,11 +121,20 @@ def test_a_round_is_run_from_the_page_and_dvc_agrees(server, served, tmp_path):
         browser.close()
     assert not outside, f"the page asked outside: {sorted(set(outside))[:3]}"
     status = subprocess.run(
-        [sys.executable, "-m", "dvc", "status", "--json"], cwd=served, env=toys.environment(), capture_output=True, text=True
+        [sys.executable, "-m", "dvc", "status", "--json"],
+        cwd=served,
+        env=toys.environment(),
+        capture_output=True,
+        text=True,
     )
     assert status.stdout.strip() == "{}"
     again = ask(server, f"deployments/{deployment['id']}/create_flow_run", parameters={})
-    until(lambda: ask(server, "flow_runs/filter", flow_runs={"id": {"any_": [again["id"]]}})[0]["state"]["type"] == "COMPLETED",
-          "the second run")
+    until(
+        lambda: (
+            ask(server, "flow_runs/filter", flow_runs={"id": {"any_": [again["id"]]}})[0]["state"]["type"]
+            == "COMPLETED"
+        ),
+        "the second run",
+    )
     tasks = ask(server, "task_runs/filter", task_runs={}, flow_runs={"parent_flow_run_id": {"any_": [again["id"]]}})
     assert tasks == []

@@ -1,12 +1,14 @@
 """A toy pipeline in a repository of its own: the real stage machinery, the real DVC, work that takes no time.
 
-    start/dvc.yaml:begin -> work@0, work@1 -> decide
+start/dvc.yaml:begin -> work@0, work@1 -> decide
 """
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +46,8 @@ class Nothing(Config):
     outcome: str = "promote"
 
 def decide(inputs: Inputs, params: Nothing, run: stage.Run) -> stage.Result:
-    decision = Decision(outcome=params.outcome, reason="it is a toy", round="i001", parents={"policy": inputs.sources[0].id.split("/")[1]})
+    made_in = inputs.sources[0].id.split("/")[1]
+    decision = Decision(outcome=params.outcome, reason="it is a toy", round=made_in, parents={"policy": made_in})
     (run.folder / "decision.json").write_text(decision.model_dump_json())
     return stage.Result(kind="decision")
 
@@ -84,7 +87,10 @@ stages:
 def make(root: Path, pause: float = 0.0) -> Path:
     """A fresh toy repository at `root`."""
     files = {
-        "toys.py": STAGES, "start/dvc.yaml": START, "dvc.yaml": PIPELINE, "configs/start.yaml": "{}\n",
+        "toys.py": STAGES,
+        "start/dvc.yaml": START,
+        "dvc.yaml": PIPELINE,
+        "configs/start.yaml": "{}\n",
         "start/params.yaml": "seed: 1\nbegin: {steps: 2}\n",
         "params.yaml": f"seed: 0\nseeds: [0, 1]\nwork: {{steps: 3, pause: {pause}}}\ndecide: {{}}\n",
         "round.yaml": "loop: default\nround: i001\nparents: {policy: start/work}\n",
@@ -110,14 +116,16 @@ def coevo(root: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
     """Run the command line in `root`."""
     return subprocess.run(
         [sys.executable, "-m", "flows.cli", *arguments],
-        cwd=root, env=environment(**more), capture_output=True, text=True, timeout=240,
+        cwd=root,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
 
 
 def hashes(root: Path) -> dict[str, str]:
     """DVC's hash of each output of the open round, and of the start."""
-    import yaml
-
     found = {}
     for lock in (root / "start" / "dvc.lock", root / "dvc.lock"):
         for stage in yaml.safe_load(lock.read_text())["stages"].values():
