@@ -67,10 +67,17 @@ def status(loop: LoopName = "default") -> None:
 
 
 @app.command()
+def server() -> None:
+    """Start Prefect's server and its page, with its database in .local and nothing reported to anyone."""
+    os.execv(sys.executable, [sys.executable, "-m", "prefect", "server", "start"])
+
+
+@app.command()
 def serve(
     cron: Annotated[str | None, typer.Option(help="schedule of the loop's flow, for example '0 2 * * *'")] = None,
 ) -> None:
-    """Offer the flows in Prefect's page (start it with `prefect server start`)."""
+    """Offer the flows in the page of the server that PREFECT_API_URL names, by default that of `coevo server`."""
+    os.environ.setdefault("PREFECT_API_URL", "http://127.0.0.1:4200/api")
     from flows.serve import serve as serve_flows
 
     serve_flows(cron)
