@@ -31,5 +31,7 @@ DEFAULTS = {
     "MPLCONFIGDIR": str(ROOT / ".local" / "matplotlib"),
     "MESA_SHADER_CACHE_DIR": str(ROOT / ".local" / "mesa"),
 }
+if (ROOT / ".dvc").is_dir():
+    (ROOT / ".local").mkdir(exist_ok=True)  # Prefect makes its own folder and not the one above it
 for _name, _value in DEFAULTS.items():
     os.environ.setdefault(_name, _value)

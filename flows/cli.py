@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +78,11 @@ def serve(
     cron: Annotated[str | None, typer.Option(help="schedule of the loop's flow, for example '0 2 * * *'")] = None,
 ) -> None:
     """Offer the flows in the page of the server that PREFECT_API_URL names, by default that of `coevo server`."""
-    os.environ.setdefault("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    url = os.environ.setdefault("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    try:
+        urllib.request.urlopen(f"{url}/health", timeout=10).close()
+    except OSError as error:
+        raise ValueError(f"no Prefect server answers at {url} ({error}); start one with 'coevo server'") from None
     from flows.serve import serve as serve_flows
 
     serve_flows(cron)
