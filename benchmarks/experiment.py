@@ -1,4 +1,4 @@
-"""The data that experiments on one GPU begin with: states, demonstrations, cloned policies, rollouts, pairs, a reward."""
+"""The data that experiments on one GPU begin with: states, demonstrations, policies, rollouts, pairs, a reward."""
 
 from __future__ import annotations
 
@@ -78,17 +78,15 @@ class Collection:
     def policy(self, demonstrations: int, seed: int = 0) -> Artifact:
         """A policy cloned from so many demonstrations."""
         clean = self.expert("demonstrations", [self.noisy(60, 0.1, 0.1) | dict(count=60)])
-        params = dict(episodes=demonstrations, cloning=dict(steps=1500 if self.scale >= 0.05 else 20))
+        params = dict(episodes=demonstrations, cloning=dict(steps=1500 if self.scale >= 0.5 else 250))
         return self.lab.make(
             "pretrain_policy", f"policy_{demonstrations}_{seed}", params, seed=seed,
             demonstrations=clean, config="configs/policy/small.yaml",
         )  # fmt: skip
 
-    def rollouts(self, name: str, policy: Artifact, starts: Artifact, repeats: int, states: int | None = None) -> Artifact:
+    def rollouts(self, name: str, policy: Artifact, starts: Artifact, repeats: int) -> Artifact:
         """Simulator episodes of a policy."""
         params = dict(repeats=repeats, workers=self.workers, batch=512, device=self.device)
-        if states is not None:
-            params["states"] = self.count(states)
         return self.lab.make(
             "collect_rollouts", name, params, policy=policy, starts=starts, simulator=self.task.simulator
         )

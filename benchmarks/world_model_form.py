@@ -11,7 +11,6 @@ import json
 import time
 from pathlib import Path
 
-import torch
 import yaml
 
 from benchmarks.experiment import FAILURE_MIX, TASKS, Collection
@@ -22,6 +21,7 @@ from coevo.episodes.store import read_episodes
 from coevo.evaluation.drive import drive, reached
 from coevo.evaluation.fidelity import fidelity
 from coevo.rewards import build as rewards
+from coevo.workers.simulation import kept_pools
 from coevo.worlds import build as worlds
 from coevo.worlds.dream import Dream
 from scripts.laboratory import Laboratory
@@ -85,7 +85,8 @@ def simulator_floor(data: dict[str, Artifact]) -> dict:
     truth = reached(arrays.success, recorded.interface.success_from)
     success = rewards.load(data["reward"], best_device()).verdicts(arrays.frames, arrays.instructions).success.cpu()
     row = fidelity(success, truth, arrays.states, arm="simulator", reader="reward", stream=(0,))[0]
-    return dict(variant="simulator frames", fake_success_all=row.fake_success.model_dump(), recall_all=row.recall.model_dump())
+    found = dict(fake_success_all=row.fake_success.model_dump(), recall_all=row.recall.model_dump())
+    return dict(variant="simulator frames") | found
 
 
 def main() -> None:
@@ -135,4 +136,5 @@ def summary(found: dict) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with kept_pools():
+        main()

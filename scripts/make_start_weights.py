@@ -23,15 +23,15 @@ BROAD_MIX = {
     "expert": 0.1, "rollout_success": 0.3, "rollout_failure": 0.35, "paired_success": 0.1, "paired_failure": 0.1,
     "expert_failure": 0.05,
 }  # fmt: skip
-FAULTS = [
-    dict(kind="noise", severity=[0.3, 0.8]),
-    dict(kind="goal", severity=[0.02, 0.12]),
-    dict(kind="overshoot", severity=[0.1, 0.6]),
-    dict(kind="slow", severity=[0.2, 0.6]),
-    dict(kind="early_release", severity=[0.1, 0.9]),
-    dict(kind="weak_grip", severity=[0.2, 1.0]),
-    dict(kind="slip", severity=[0.2, 1.0]),
-]
+FAULTS = {
+    "strong_noise": dict(kind="noise", severity=[0.3, 0.8]),
+    "goal": dict(kind="goal", severity=[0.02, 0.12]),
+    "overshoot": dict(kind="overshoot", severity=[0.1, 0.6]),
+    "slow": dict(kind="slow", severity=[0.2, 0.6]),
+    "early_release": dict(kind="early_release", severity=[0.1, 0.9]),
+    "weak_grip": dict(kind="weak_grip", severity=[0.2, 1.0]),
+    "slip": dict(kind="slip", severity=[0.2, 1.0]),
+}
 CONFIG = "configs/world_model/wan_laptop.yaml"
 
 
@@ -40,10 +40,9 @@ def collect(work: Collection) -> tuple[Artifact, list[Artifact]]:
     train = work.states("train", 1280)
     expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
     faults = work.expert(
-        "faults", [dict(name=fault["kind"] if fault["kind"] != "noise" else "strong_noise", perturbation=fault,
-                        count=work.count(150)) for fault in FAULTS],
-    )  # fmt: skip
-    others = [(20, 1), (20, 2), (40, 3), (10, 4)]
+        "faults", [dict(name=name, perturbation=fault, count=work.count(150)) for name, fault in FAULTS.items()]
+    )
+    others = [(20, 1), (40, 3), (10, 4)]
     rollouts = [
         work.rollouts(f"rollouts_{count}_{seed}", work.policy(count, seed), train, 1) for count, seed in others
     ]
@@ -51,7 +50,8 @@ def collect(work: Collection) -> tuple[Artifact, list[Artifact]]:
         "train_policy", "improved", dict(
             environment="simulator", validate_every=0, workers=work.workers,
             algorithm=dict(updates=8, states=work.count(32), group=8, ratio="chunk"),
-        ), policy=work.policy(20, 1), starts=train, validation=work.states("validation", 64), simulator=work.task.simulator,
+        ), policy=work.policy(20, 1), starts=train, validation=work.states("validation", 64),
+        simulator=work.task.simulator,
     )  # fmt: skip
     rollouts.append(work.rollouts("rollouts_improved", improved, train, 1))
     return expert, [expert, faults, work.pairs(), *rollouts]
@@ -73,7 +73,9 @@ def main() -> None:
     stored = dict(half_precision=True)
     made = {
         "policy": work.policy(20),
-        "reward": work.reward(everything[2:]),
+        "reward": lab.make(
+            "calibrate_reward", "reward_start", {}, episodes=everything[1:], config="configs/reward/frame_classifier.yaml"
+        ),
         "world_model": lab.make(
             "pretrain_world_model", "world_model", stored | dict(training=training),
             dataset=work.dataset("broad", BROAD_MIX, everything), config=CONFIG,

@@ -73,7 +73,8 @@ def calibrate_reward(inputs: Inputs, params: Params, run: Run) -> Result:
         calibration = calibrate(peaks(model, frames[held], interface), truth[held], interface, weights)
         seen = sorted(set(states))
     (run.folder / "calibration.json").write_text(calibration.model_dump_json(indent=1) + "\n")
-    metrics = {name: getattr(calibration, name) for name in ("threshold", "precision", "recall", "false_positive_rate", "n")}
+    named = ("threshold", "precision", "recall", "false_positive_rate", "n")
+    metrics = {name: getattr(calibration, name) for name in named}
     return Result("reward_model", metrics, seen)
 
 

@@ -9,9 +9,10 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,25 @@ BLOCKS_PER_WORKER = 3
 EPISODES_PER_CALL = 4
 
 Progress = Callable[[int, int], None]
+
+
+_kept: dict[tuple[str, int], ProcessPoolExecutor] | None = None
+
+
+@contextmanager
+def kept_pools() -> Iterator[None]:
+    """Inside, a closed ParallelSimulator leaves its workers to the next one of the same simulator.
+
+    Sixteen workers take some twenty seconds to start, which counts where many stages run in one process.
+    """
+    global _kept
+    _kept = {}
+    try:
+        yield
+    finally:
+        pools, _kept = _kept, None
+        for pool in pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class ParallelSimulator(Rows):
@@ -55,7 +75,9 @@ class ParallelSimulator(Rows):
 
     def close(self) -> None:
         """End the workers, or free the renderer of this process."""
-        if self._pool is not None:
+        if self._pool is not None and _kept is not None:
+            _kept[self._kind()], self._pool = self._pool, None
+        elif self._pool is not None:
             self._end_pool()
         if self._local is not None:
             self._local.close()
@@ -123,7 +145,12 @@ class ParallelSimulator(Rows):
             return "a worker process died"
         return None
 
+    def _kind(self) -> tuple[str, int]:
+        return self.config.model_dump_json(), self.workers
+
     def _started_pool(self) -> ProcessPoolExecutor:
+        if self._pool is None and _kept:
+            self._pool = _kept.pop(self._kind(), None)
         if self._pool is None:
             # Spawned, not forked: a fork would inherit OpenGL and torch threads in an unknown state.
             self._pool = ProcessPoolExecutor(

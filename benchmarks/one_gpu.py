@@ -1,0 +1,227 @@
+"""The experiment that one GPU runs in minutes: four world models, training in each over seeds, a simulator control.
+
+Arms: base (expert successes only), success_only (the control at equal steps), mix (the failures mixed in), pairs
+(paired counterfactuals as well). Every world model is held against the same admission episodes; policies are trained in
+them by the same algorithm, evaluated on sealed states against the start policy, and their dreamed successes replayed.
+
+    python -m benchmarks.one_gpu --task pick_place --out OUT
+
+Results are written after every step; what is made already is not made again, so a stopped call goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS, WITH_PAIRS, Collection
+from coevo.core.artifacts import Artifact
+from coevo.evaluation.intervals import seed_interval
+from coevo.records.outcomes import Admission, Evaluation, Figure, Interval, Mismatch
+from coevo.workers.simulation import kept_pools
+from scripts.laboratory import Laboratory
+
+CONFIG = "configs/world_model/wan_laptop.yaml"
+ALGORITHM = dict(updates=16, states=32, group=8, ratio="chunk")
+SIMULATOR_ARM = "simulator"
+CURVES = ("success", "useful_frames", "validation_success", "kl")
+
+
+class Experiment:
+    """One task's arms and what was measured of them."""
+
+    def __init__(self, work: Collection, args: argparse.Namespace) -> None:
+        self.work, self.lab, self.args = work, work.lab, args
+        self.figures: list[Figure] = []
+        self.replays: dict[str, Interval] = {}
+
+    def run(self) -> None:
+        """Data, world models, admission, then seeds in the order in which they matter."""
+        work, lab = self.work, self.lab
+        train = work.states("train", 1280)
+        self.start = work.policy(20)
+        own = work.rollouts("rollouts_own", self.start, train, 2)
+        weak = work.rollouts("rollouts_10_4", work.policy(10, 4), train, 1)
+        expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
+        sources = [expert, own, weak]
+        self.reward = work.reward([own, weak])
+        self.admission_rollouts = work.rollouts("admission_rollouts", self.start, work.states("admission", 144), 4)
+        base = self.base(expert, sources)
+        models = {"base": base}
+        mixtures = {"success_only": SUCCESS_ONLY, "mix": FAILURE_MIX, "pairs": WITH_PAIRS}
+        for arm in ("mix", "success_only", "pairs"):
+            data = work.dataset(f"data_{arm}", mixtures[arm], sources + ([work.pairs()] if arm == "pairs" else []))
+            settings = dict(steps=self.args.steps, batch=self.args.batch, learning_rate=6e-4, checkpoint_every=10**6)
+            models[arm] = lab.make(
+                "train_world_model", f"world_{arm}", dict(training=settings), dataset=data, world_model=base
+            )
+        self.evaluated: dict[str, Artifact] = {"start": self.evaluate("start", self.start)}
+        for arm in models:
+            self.admit(arm, models[arm])
+            self.write()
+        seeds = self.args.seeds
+        plan = [("mix", seed) for seed in range(seeds)] + [(SIMULATOR_ARM, 0)]
+        plan += [("pairs", seed) for seed in range(seeds)] + [("base", seed) for seed in range(min(2, seeds))]
+        plan += [("success_only", seed) for seed in range(min(2, seeds))] + [(SIMULATOR_ARM, 1)]
+        for arm, seed in plan:
+            if time.monotonic() - lab.began > self.args.seconds:
+                lab.say(f"time is up before {arm} seed {seed}")
+                break
+            self.train(arm, seed, models.get(arm))
+            self.write()
+
+    def base(self, expert: Artifact, sources: list[Artifact]) -> Artifact:
+        """Trained on expert successes alone; its codec has seen every kind of frame."""
+        start = self.args.start_weights / "world_model_expert" if self.args.start_weights else None
+        if start is not None:
+            return self.lab.make("import_start", "world_base", {}, world_model=start)
+        settings = dict(batch=self.args.batch, learning_rate=8e-4, checkpoint_every=10**6)
+        codec = self.lab.make(
+            "pretrain_world_model", "codec", dict(training=settings | dict(steps=1)),
+            dataset=self.work.dataset("data_mix", FAILURE_MIX, sources), config=CONFIG,
+        )  # fmt: skip
+        return self.lab.make(
+            "pretrain_world_model", "world_base", dict(training=settings | dict(steps=self.args.base_steps)),
+            dataset=self.work.dataset("data_expert", EXPERT_ONLY, [expert]), config=CONFIG, codec=codec,
+        )  # fmt: skip
+
+    def admit(self, arm: str, model: Artifact) -> None:
+        """Fidelity on the admission episodes, and the start policy's replay mismatch."""
+        work = self.work
+        made = self.lab.make(
+            "admit_world_model", f"admission_{arm}", dict(strips=6, workers=work.workers, pixel_episodes=64),
+            world_model=model, reward=self.reward, episodes=self.admission_rollouts, policy=self.start,
+            states=work.states("admission", 144), simulator=work.task.simulator, criterion="criterion.yaml",
+        )  # fmt: skip
+        record = Admission.model_validate_json((made.path / "admission.json").read_text())
+        for row in record.fidelity:
+            name = "simulator" if row.arm == "simulator" else arm
+            if name == "simulator" and arm != "base":
+                continue
+            for metric in ("fake_success", "recall"):
+                self.add(f"{metric}_{row.subset}", name, getattr(row, metric))
+        self.add("mismatch_start_policy", arm, record.mismatch)
+        for row in json.loads((made.path / "pixels.json").read_text()):
+            self.figures.append(Figure.model_validate(row | {"arm": arm, "task": work.task.name}))
+        for name in ("strips.npz", "strips.json"):
+            if (made.path / name).exists():
+                (self.args.out / "films").mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(made.path / name, self.args.out / "films" / f"{arm}_{name}")
+        found = ", ".join(f"{f.metric} {f.value:.3f}" for f in self.figures if f.arm == arm)
+        self.lab.say(f"{arm}: admitted {record.admitted}; {found}")
+
+    def train(self, arm: str, seed: int, model: Artifact | None) -> None:
+        """One training seed: train, evaluate on sealed states, replay."""
+        work, params = self.work, dict(algorithm=ALGORITHM, validate_every=4, workers=self.work.workers)
+        inputs = dict(
+            policy=self.start, starts=work.states("train", 1280), validation=work.states("validation", 64),
+            simulator=work.task.simulator,
+        )  # fmt: skip
+        if arm == SIMULATOR_ARM:
+            params["environment"] = "simulator"
+        else:
+            params["requires_admission"] = False  # the control arms are bad on purpose
+            inputs |= dict(world_model=model, reward=self.reward)
+        name = f"{arm}_{seed}"
+        policy = self.lab.make("train_policy", f"policy_{name}", params, seed=seed, **inputs)
+        rows = [json.loads(line) for line in (policy.path / "metrics.jsonl").read_text().splitlines()]
+        for row in rows:
+            for key, value in row.items():
+                if key.removeprefix("train_policy/") in CURVES:
+                    self.add_plain(f"{key.split('/')[1]}_at_{row['update']}", name, value)
+        self.evaluated[name] = self.evaluate(name, policy)
+        for metric in ("simulator_episodes", "dreamed_episodes", "best_update"):
+            self.add_plain(metric, name, float(policy.manifest.metrics[metric]), "count")
+        if arm != SIMULATOR_ARM:
+            made = self.lab.make(
+                "replay_dreams", f"replay_{name}", dict(workers=work.workers, strips=0), seed=seed, policy=policy,
+                world_model=model, reward=self.reward, states=work.states("sealed", 144), simulator=work.task.simulator,
+            )  # fmt: skip
+            record = Mismatch.model_validate_json((made.path / "replay.json").read_text())
+            self.add("mismatch", name, record.mismatch)
+            self.add_plain("dreamed_success", name, record.dreamed_success)
+
+    def evaluate(self, name: str, policy: Artifact) -> Artifact:
+        """Two episodes from each sealed state, paired with the start policy's."""
+        work = self.work
+        inputs = dict(policy=policy, states=work.states("sealed", 144), simulator=work.task.simulator)
+        if name != "start":
+            inputs["start_evaluation"] = self.evaluated["start"]
+        made = self.lab.make(
+            "evaluate_policy", f"evaluation_{name}", dict(role="sealed", repeats=2, workers=work.workers, batch=256),
+            **inputs,
+        )  # fmt: skip
+        record = Evaluation.model_validate_json((made.path / "evaluation.json").read_text())
+        self.add("success", name, record.success)
+        if record.gain is not None:
+            self.add("gain", name, record.gain)
+        return made
+
+    def add(self, metric: str, arm: str, interval: Interval | None) -> None:
+        """A figure with its interval; nothing where there was nothing to measure."""
+        if interval is not None:
+            self.figures.append(
+                Figure(
+                    metric=metric, arm=arm, task=self.work.task.name, value=interval.value, n=interval.n,
+                    low=interval.low, high=interval.high,
+                )  # fmt: skip
+            )
+
+    def add_plain(self, metric: str, arm: str, value: float, unit: str = "fraction") -> None:
+        """A figure without an interval."""
+        self.figures.append(Figure(metric=metric, arm=arm, task=self.work.task.name, value=value, n=1, unit=unit))
+
+    def summaries(self) -> list[Figure]:
+        """Per arm: mean gain over seeds with Student's interval, and its standard deviation."""
+        gains: dict[str, list[float]] = {}
+        for figure in self.figures:
+            if figure.metric == "gain":
+                gains.setdefault(figure.arm.rsplit("_", 1)[0], []).append(figure.value)
+        made = []
+        for arm, values in gains.items():
+            interval = seed_interval(tuple(values))
+            if interval is not None:
+                common = dict(arm=arm, task=self.work.task.name, n=len(values))
+                made.append(
+                    Figure(metric="mean_gain", value=interval.value, low=interval.low, high=interval.high, **common)
+                )
+                made.append(Figure(metric="sd_of_gain", value=float(np.std(values, ddof=1)), **common))
+        return made
+
+    def write(self) -> None:
+        """All figures so far."""
+        rows = [figure.model_dump() for figure in [*self.summaries(), *self.figures]]
+        self.args.out.mkdir(parents=True, exist_ok=True)
+        (self.args.out / f"one_gpu_{self.work.task.name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+        for figure in self.summaries():
+            self.lab.say(f"{figure.arm} {figure.metric} {figure.value:.3f} (n={figure.n})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="pick_place", choices=TASKS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lab", type=Path, default=Path(".local/one_gpu"))
+    parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
+    parser.add_argument("--base-steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=2500, help="of each variant, from the base")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=540.0, help="begin no further training seed after this long")
+    args = parser.parse_args()
+    lab = Laboratory(args.lab)
+    lab.say(f"device {torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu'}")
+    Experiment(Collection(lab, TASKS[args.task], args.workers, args.scale), args).run()
+
+
+if __name__ == "__main__":
+    with kept_pools():
+        main()
