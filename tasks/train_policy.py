@@ -76,10 +76,11 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
     policy = policies.load(inputs.policy, device)
     policy.id = run.id
     starts, interface = read_states(inputs.starts)
-    validation_states, _ = read_states(inputs.validation)
+    validation_states, validated = read_states(inputs.validation)
     validation_states = validation_states[: params.validation_states]
     simulator_config = read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     require_same(policy.interface, inputs.policy.id, interface, inputs.starts.id)
+    require_same(policy.interface, inputs.policy.id, validated, inputs.validation.id)
     with ParallelSimulator(simulator_config, params.workers) as simulator:
         roll = _simulated(simulator, policy, run) if params.environment == "simulator" else _dreamed(
             inputs, policy, device, run
