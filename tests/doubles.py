@@ -33,8 +33,8 @@ def toy_state(column: float, row: float = 7.0, interface: Interface = TOY) -> In
     """A reset with the dot at (column, row). It wins at full speed if column >= GOAL - 8."""
     return InitialState(
         id=f"dot-{column:g}-{row:g}", task=interface.task, instruction=interface.instruction, seed=0,
-        simulator_state=np.array([column, row]), frames=draw(torch.tensor([[column, row]])),
-        actions=torch.zeros(0, 4), proprio=torch.tensor([[column, row, 0.0, -1.0, 0.0]]),
+        simulator_state=np.array([column, row], dtype=np.float64), frames=draw(torch.tensor([[column, row]])),
+        actions=torch.zeros(0, 4), proprio=torch.tensor([[float(column), float(row), 0.0, -1.0, 0.0]]),
     )
 
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-Part = int | str
+Part = int | np.integer | str
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64: the increment of splitmix64 (Steele et al., 2014)
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9

@@ -54,7 +54,7 @@ class SmallPolicy(nn.Module):
     def features(
         self, frames: UInt8[Tensor, "n h w 3"], proprio: Float32[Tensor, "n p"], words: Int64[Tensor, "n l"],
         image_noise: Tensor | None = None,
-    ) -> Float[Tensor, "n w"]:  # fmt: skip
+    ) -> Float[Tensor, "n e"]:  # fmt: skip
         """Features before the heads. `image_noise` is added to the frames in [-1, 1]."""
         shown = pixels.to_float(frames)
         if image_noise is not None:
@@ -64,14 +64,14 @@ class SmallPolicy(nn.Module):
             torch.cat([self.image(self.encoder(shown)), pose, proprio[:, 4:], self.instruction(words)], dim=1)
         )
 
-    def distribution(self, features: Float[Tensor, "n w"]) -> Distribution:
+    def distribution(self, features: Float[Tensor, "n e"]) -> Distribution:
         """Over the held actions, one independent dimension per scored term."""
         mean, head = self.mean(features), self.config.head
         if isinstance(head, FixedGaussian):
             return Normal(mean, torch.full_like(mean, head.std))
         return Laplace(mean, torch.full_like(mean, head.scale))
 
-    def value(self, features: Float[Tensor, "n w"]) -> Float[Tensor, " n"]:
+    def value(self, features: Float[Tensor, "n e"]) -> Float[Tensor, " n"]:
         """Expected return. The critic reads detached features, so learning it never moves the policy."""
         return self.critic(features.detach())[:, 0]
 

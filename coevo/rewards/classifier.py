@@ -83,8 +83,8 @@ def fit(
     if not all(pool.any() for pool, _ in pools):
         late = int(pools[1][0].sum())
         raise ValueError(
-            f"the rollouts hold {int(labels.sum())} frames of success and {int((~labels).sum())} without, {late} of them "
-            "late enough to count; a reward model needs all three: collect more rollouts, or from a policy that "
+            f"the rollouts hold {int(labels.sum())} frames of success and {int((~labels).sum())} without, {late} of "
+            "them late enough to count; a reward model needs all three: collect more rollouts, or from a policy that "
             "sometimes succeeds"
         )
     indices = [(pool.nonzero().flatten(), count) for pool, count in pools]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ Roll = Callable[[Sequence[InitialState], tuple[int | str, ...]], tuple[Trajector
 """Episodes of the present policy from these starts, judged; the second argument keys the randomness."""
 
 
+@runtime_checkable
 class Logger(Protocol):
     """What a run reports to: one line of numbers per update."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from einops import rearrange
@@ -13,6 +13,7 @@ from coevo.core import frames as pixels
 from coevo.worlds import config
 
 
+@runtime_checkable
 class FrameCodec(Protocol):
     """What a world model asks of a codec."""
 

@@ -79,7 +79,7 @@ class WorldModelConfig(Config):
     """clean: the output plus the last history frame is the clean future (as Li and He, 2025, train small models);
     velocity: the output is noise minus clean, as the published Wan weights have it."""
     action_maps: bool = True
-    """Gaussians at the projections of the commanded pose and of its floor point, added through weights zero at first."""
+    """Gaussians at the projections of the commanded pose and its floor point, added through weights zero at first."""
     map_sigma: PositiveFloat = 1.5
     """Standard deviation of those Gaussians, pixels."""
     pose_condition: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from coevo.worlds.training import WorldTrainer, prepare
 from coevo.worlds.world_model import WorldModel
 
 
+@runtime_checkable
 class Arrays(Protocol):
     """The fields of episode arrays that training reads."""
 
@@ -32,7 +33,7 @@ def fit(
     device = next(model.parameters()).device
     clips = prepare(
         model, arrays.frames, arrays.actions, arrays.proprio, arrays.length, arrays.instructions,
-        torch.as_tensor(weights), device,
+        torch.as_tensor(weights).float(), device,
     )  # fmt: skip
 
     def report(step: int, loss: float) -> None:

@@ -161,7 +161,7 @@ class HubText(nn.Module):
             self.states[len(self.known)] = read * tokens.attention_mask[0][:, None]
             self.rows[len(self.known)] = row
 
-    def forward(self, words: Int64[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
+    def forward(self, words: Int64[Tensor, "b l"]) -> Float[Tensor, "b l2 d"]:
         return self.states[(words[:, None] == self.rows).all(dim=2).int().argmax(dim=1)]
 
 

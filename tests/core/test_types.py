@@ -37,27 +37,27 @@ def test_words_are_the_same_numbers_whatever_stands_around_them():
 
 def step(rows: int) -> Step:
     counted = torch.arange(rows)
-    seen = Observation(counted.view(-1, 1, 1, 1, 1), counted.view(-1, 1, 1), tuple(f"row {i}" for i in range(rows)))
-    truth = Truth(counted[:, None] > 0, counted[:, None])
-    return Step(seen, counted.view(-1, 1, 1, 1, 1), counted.view(-1, 1, 1), truth)
+    frames, proprio = counted.byte().view(-1, 1, 1, 1, 1).expand(-1, 1, 1, 1, 3), counted.float().view(-1, 1, 1)
+    seen = Observation(frames, proprio, tuple(f"row {i}" for i in range(rows)))
+    return Step(seen, frames, proprio, Truth(counted[:, None] > 0, counted[:, None].float()))
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n - 1)))))
 def test_taking_rows_takes_them_from_every_field(case):
     count, rows = case
     taken = take_rows(step(count), torch.tensor(rows, dtype=torch.int64))
-    assert taken.frames.flatten().tolist() == taken.truth.progress.flatten().tolist() == rows
+    assert taken.proprio.flatten().tolist() == taken.truth.progress.flatten().tolist() == rows
     assert taken.observation.instructions == tuple(f"row {row}" for row in rows)
     assert taken.probability is None
 
 
 def test_rows_may_be_named_by_a_mask():
-    assert take_rows(step(3), torch.tensor([True, False, True])).frames.flatten().tolist() == [0, 2]
+    assert take_rows(step(3), torch.tensor([True, False, True])).proprio.flatten().tolist() == [0, 2]
 
 
 def test_joined_rows_taken_apart_are_what_they_were():
     both = join_rows(step(2), step(3))
-    assert both.frames.flatten().tolist() == [0, 1, 0, 1, 2]
+    assert both.proprio.flatten().tolist() == [0, 1, 0, 1, 2]
     assert both.observation.instructions == ("row 0", "row 1", "row 0", "row 1", "row 2")
     assert both.truth.success.flatten().tolist() == [False, True, False, True, True]
 
