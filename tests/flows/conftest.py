@@ -1,58 +1,12 @@
-"""One Prefect server for all tests of flows: starting one takes 15 seconds."""
+"""Command lines run in toy repositories, against the shared Prefect server."""
 
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 
 import pytest
 
 from flows.lock import end_group
 from tests.flows import toys
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """Its address, without '/api'."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    home = tmp_path_factory.mktemp("prefect")
-    settings = dict(
-        PREFECT_HOME=str(home),
-        PREFECT_SERVER_ANALYTICS_ENABLED="false",
-        DO_NOT_TRACK="1",
-        PREFECT_SERVER_UI_V2_ENABLED="false",
-        PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT="false",
-        PREFECT_SERVER_UI_API_URL=f"http://127.0.0.1:{port}/api",
-    )
-    with (home / "server.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-            env=toys.environment(**settings),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd=home,
-        )
-    try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}/api/health")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        end_group(process.pid)
-
-
-def _wait_until_healthy(url: str, limit: float = 120.0) -> None:
-    until = time.monotonic() + limit
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.3)
 
 
 @pytest.fixture

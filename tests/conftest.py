@@ -1,0 +1,60 @@
+"""For all tests: one thread each, and one Prefect server, since starting one takes 15 seconds."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from flows.lock import end_group
+from tests.flows import toys
+
+# Read when torch is loaded, here and in stages: second threads gain nothing on tensors this small, and where the cores
+# are shared they cost several times the work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """Its address, without '/api'."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = tmp_path_factory.mktemp("prefect")
+    settings = dict(
+        PREFECT_HOME=str(home),
+        PREFECT_SERVER_ANALYTICS_ENABLED="false",
+        DO_NOT_TRACK="1",
+        PREFECT_SERVER_UI_V2_ENABLED="false",
+        PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT="false",
+        PREFECT_SERVER_UI_API_URL=f"http://127.0.0.1:{port}/api",
+    )
+    with (home / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+            env=toys.environment(**settings),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=home,
+        )
+    try:
+        _wait_until_healthy(f"http://127.0.0.1:{port}/api/health")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        end_group(process.pid)
+
+
+def _wait_until_healthy(url: str, limit: float = 120.0) -> None:
+    until = time.monotonic() + limit
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.3)
