@@ -59,6 +59,8 @@ class Params(Config):
     """Updates between checks in the simulator on validation states; 0 checks never and keeps the last weights."""
     validation_states: PositiveInt | None = None
     """Use only the first so many of them; none uses all."""
+    validation_repeats: PositiveInt = 1
+    """Episodes from each of them per check."""
     patience: PositiveInt = 2
     """Checks in a row below the start policy after which training stops."""
     workers: NonNegativeInt = 2
@@ -77,7 +79,7 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
     policy.id = run.id
     starts, interface = read_states(inputs.starts)
     validation_states, validated = read_states(inputs.validation)
-    validation_states = validation_states[: params.validation_states]
+    checked = evaluate.repeated(validation_states[: params.validation_states], params.validation_repeats)
     simulator_config = read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     require_same(policy.interface, inputs.policy.id, interface, inputs.starts.id)
     require_same(policy.interface, inputs.policy.id, validated, inputs.validation.id)
@@ -88,9 +90,7 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
         total = params.algorithm.updates + getattr(params.algorithm.estimator, "critic_warmup", 0)
 
         def check(update: int) -> float:
-            episodes = rollout(
-                simulator, policy, validation_states, stream=(run.seed, "validation"), source="simulator"
-            )
+            episodes = rollout(simulator, policy, checked, stream=(run.seed, "validation"), source="simulator")
             scores = evaluate.state_scores(episodes, interface)
             return sum(score.successes for score in scores) / sum(score.episodes for score in scores)
 
@@ -99,11 +99,13 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
             run.progress("training", update, total, f"{params.environment} success {numbers['success']:.2f}")
 
         validation = (
-            training.Validation(check, params.validate_every, params.patience) if params.validate_every else None
+            training.Validation(check, params.validate_every, params.patience, len(checked))
+            if params.validate_every
+            else None
         )
         outcome = training.train(policy, params.algorithm, roll, starts, run.seed, log, validation)
     policies.save(policy, run.folder)
-    return Result("policy", _metrics(params, outcome, len(validation_states)), sorted(state.id for state in starts))
+    return Result("policy", _metrics(params, outcome, len(checked)), sorted(state.id for state in starts))
 
 
 def _refusal(inputs: Inputs, params: Params) -> str:
@@ -148,7 +150,7 @@ def truth_verdicts(episodes, interface: Interface) -> Verdicts:
     return read_peak(probability, 0.5, interface.success_from, "simulator")
 
 
-def _metrics(params: Params, outcome: training.Outcome, validation_states: int) -> dict:
+def _metrics(params: Params, outcome: training.Outcome, episodes_per_check: int) -> dict:
     rolled = outcome.episodes if params.environment == "simulator" else 0
     return {
         "outcome": "stopped" if outcome.stopped else "trained",
@@ -156,7 +158,7 @@ def _metrics(params: Params, outcome: training.Outcome, validation_states: int) 
         "best_update": outcome.best_update,
         "validation_success": outcome.best_success,
         "dreamed_episodes": outcome.episodes - rolled,
-        "simulator_episodes": rolled + len(outcome.checks) * validation_states,
+        "simulator_episodes": rolled + len(outcome.checks) * episodes_per_check,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -38,6 +39,13 @@ class Validation:
     """Updates between checks."""
     patience: int
     """Checks in a row below the start policy after which training stops."""
+    episodes: int
+    """Episodes of a check: what a difference is held against."""
+
+    def is_below(self, success: float, start: float) -> bool:
+        """Whether a check lies below the start policy's by more than the standard error of their difference."""
+        error = math.sqrt((success * (1.0 - success) + start * (1.0 - start)) / self.episodes)
+        return success < start - error
 
 
 @dataclass
@@ -82,12 +90,12 @@ def train(
             if success >= outcome.best_success:
                 outcome.best_update, outcome.best_success = update, success
                 best = copy.deepcopy(policy.state_dict())
-            below = below + 1 if success < outcome.checks[0][1] else 0
+            below = below + 1 if validation.is_below(success, outcome.checks[0][1]) else 0
         log(update, numbers)
         if validation is not None and below >= validation.patience:
             outcome.stopped = (
-                f"after update {update}: validation success {outcome.checks[-1][1]:.3f} was below the start policy's "
-                f"{outcome.checks[0][1]:.3f} at {below} checks in a row"
+                f"after update {update}: validation success {outcome.checks[-1][1]:.3f} was clearly below the start "
+                f"policy's {outcome.checks[0][1]:.3f} at {below} checks in a row ({validation.episodes} episodes each)"
             )
             break
     if validation is not None:

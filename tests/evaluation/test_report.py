@@ -80,7 +80,7 @@ def test_same_records_give_the_same_page(page):
 def test_findings_are_written_from_the_numbers():
     said = findings(sample())
     assert said[0].startswith(
-        "Before fine-tuning the world model drew 88% of 154 failures as successes; after, 24%, while 84% of 134 "
+        "Before failure data the world model drew 88% of 154 failures as successes; after, 24%, while 84% of 134 "
         "successes are still drawn as such."
     )
     assert "PSNR on failures went from 24.7 to 26.9 dB while fake success changed by −64 points" in " ".join(said)

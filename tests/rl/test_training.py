@@ -101,7 +101,7 @@ def test_the_best_check_is_kept_the_start_included():
     algorithm = small(updates=3, states=8, group=8)
     outcome = training.train(
         policy, algorithm, dream_roll(policy), [toy_state(column) for column in range(3, 11)], 0, lambda *line: None,
-        training.Validation(check, 1, 2),
+        training.Validation(check, 1, 2, episodes=10_000),
     )  # fmt: skip
     assert outcome.checks == [(0, 0.4), (1, 0.3), (2, 0.7), (3, 0.5)]
     assert (outcome.best_update, outcome.best_success, outcome.stopped) == (2, 0.7, "")
@@ -113,10 +113,13 @@ def test_training_stops_after_so_many_checks_below_the_start():
     policy = make_policy()
     outcome = training.train(
         policy, small(updates=9), dream_roll(policy), STATES, 0, lambda *line: None,
-        training.Validation(lambda update: next(checks), 1, 2),
+        training.Validation(lambda update: next(checks), 1, 2, episodes=100),
     )  # fmt: skip
     assert [update for update, _ in outcome.checks] == [0, 1, 2, 3, 4]  # 0.4 alone was one in a row, 0.6 began anew
-    said = "after update 4: validation success 0.300 was below the start policy's 0.500 at 2 checks in a row"
+    said = (
+        "after update 4: validation success 0.300 was clearly below the start policy's 0.500 at 2 checks in a row "
+        "(100 episodes each)"
+    )
     assert outcome.stopped == said
     assert outcome.best_update == 2 and next(checks) == 0.9
 
@@ -127,7 +130,7 @@ def test_a_run_that_only_gets_worse_ends_as_it_began():
     before = weights_of(policy)
     outcome = training.train(
         policy, small(updates=9, states=8, group=8), dream_roll(policy), STATES, 0, lambda *line: None,
-        training.Validation(lambda update: next(checks), 1, 2),
+        training.Validation(lambda update: next(checks), 1, 2, episodes=100),
     )  # fmt: skip
     assert outcome.best_update == 0 and not changed(before, policy)
 
@@ -137,7 +140,7 @@ def test_checks_come_every_so_many_updates_after_the_warm_up_and_at_the_end():
     algorithm = small(estimator=Ppo(critic_warmup=3), updates=5)
     training.train(
         policy, algorithm, dream_roll(policy), STATES, 0, lambda *line: None,
-        training.Validation(lambda update: seen.append(update) or 0.5, 2, 2),
+        training.Validation(lambda update: seen.append(update) or 0.5, 2, 2, episodes=100),
     )  # fmt: skip
     assert seen == [0, 5, 7, 8]
 
@@ -149,3 +152,10 @@ def test_a_run_repeats_itself():
         training.train(policy, small(), dream_roll(policy), [toy_state(c) for c in range(3, 11)], 0, lambda *line: None)
         found.append(weights_of(policy))
     assert all(torch.equal(weight, found[1][name]) for name, weight in found[0].items())
+
+
+def test_a_check_within_the_standard_error_is_not_below():
+    rule = training.Validation(lambda update: 0.0, 1, 1, episodes=50)
+    # The standard error of 0.45 - 0.5 over 50 episodes each is sqrt((0.2475 + 0.25) / 50) = 0.0998.
+    assert not rule.is_below(0.45, 0.5)
+    assert rule.is_below(0.39, 0.5)

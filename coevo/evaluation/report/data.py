@@ -10,6 +10,9 @@ from coevo.evaluation.intervals import seed_interval
 from coevo.evaluation.strips import Strip
 from coevo.records.outcomes import Admission, Calibration, Decision, Evaluation, Fidelity, Figure, Interval, Mismatch
 
+ENOUGH_SEEDS = 3
+"""Training seeds from which a mean over them is shown: Student's interval of two spans most of the scale."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -78,8 +81,8 @@ class ReportData:
         bases = [id for id in ids if id not in ("simulator", self.admission.world_model)]
         if "simulator" in named:
             named["simulator"] = "simulator"
-        if bases:
-            named[bases[0]] = "before"
+        for base, label in zip(bases, ("before", "parent"), strict=False):
+            named[base] = label
         if self.admission.world_model in named:
             named[self.admission.world_model] = "after"
         return named
@@ -95,26 +98,32 @@ class ReportData:
         """Gain on sealed states of every training seed."""
         return tuple(evaluation.gain.value for evaluation in self.sealed if evaluation.gain is not None)
 
+    def over_seeds(self) -> bool:
+        """Whether headline numbers are means over training seeds; with too few, they are the first seed's own."""
+        return len(self.gains()) >= ENOUGH_SEEDS
+
     def gain(self) -> Interval | None:
-        """Mean gain over training seeds; with one seed, its own gain over states."""
-        over_seeds = seed_interval(self.gains())
-        if over_seeds is not None:
-            return over_seeds
+        """Mean gain over training seeds; with few seeds, the first one's own gain over states."""
+        if self.over_seeds():
+            return seed_interval(self.gains())
         return next((evaluation.gain for evaluation in self.sealed if evaluation.gain is not None), None)
 
     def success(self) -> Interval | None:
-        """Mean success over training seeds; with one seed, its own over states."""
-        values = tuple(evaluation.success.value for evaluation in self.sealed)
-        return seed_interval(values) or next((evaluation.success for evaluation in self.sealed), None)
+        """Mean success over training seeds; with few seeds, the first one's own over states."""
+        if self.over_seeds():
+            return seed_interval(tuple(evaluation.success.value for evaluation in self.sealed))
+        return next((evaluation.success for evaluation in self.sealed), None)
 
     def start_success(self) -> Interval | None:
         """The start policy's success on the same states."""
         return next((e.start_success for e in self.sealed if e.start_success is not None), None)
 
     def mismatch(self) -> Interval | None:
-        """Mean replay mismatch of the trained policies; with one, its own over episodes."""
+        """Mean replay mismatch of the trained policies; with few, the first one's own over episodes."""
         found = tuple(record.mismatch for record in self.replays if record.mismatch is not None)
-        return seed_interval(tuple(each.value for each in found)) or next(iter(found), None)
+        if len(found) >= ENOUGH_SEEDS:
+            return seed_interval(tuple(each.value for each in found))
+        return next(iter(found), None)
 
 
 def figures(data: ReportData) -> tuple[Figure, ...]:

@@ -16,7 +16,10 @@ OUTCOMES = {
     "promote": "policy promoted", "keep": "old policy kept", "stop": "loop stops",
     "not_admitted": "world model not admitted",
 }
-FRAMES_OF = {"simulator": "simulator frames", "before": "before fine-tuning", "after": "after fine-tuning"}
+FRAMES_OF = {
+    "simulator": "simulator frames", "before": "before failure data", "parent": "start of this round",
+    "after": "after fine-tuning",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def headline(data: ReportData) -> list[tuple[str, list[Bar]]]:
         if row is not None and row.recall is not None:
             recall.append(Bar(name, row.recall, "successes", tone))
     policy = []
-    unit = "training seeds" if len(data.gains()) > 1 else "states"
+    unit = "training seeds" if data.over_seeds() else "states"
     if data.start_success() is not None:
         policy.append(Bar("before training", data.start_success(), "states", "before"))
     if data.trained and data.success() is not None:
@@ -100,8 +103,7 @@ def headline(data: ReportData) -> list[tuple[str, list[Bar]]]:
     if data.admission.mismatch is not None:
         mismatch.append(Bar("policy that enters training", data.admission.mismatch, "dreamed successes", "before"))
     if data.trained and data.mismatch() is not None:
-        many = sum(record.mismatch is not None for record in data.replays) > 1
-        over = "training seeds" if many else "dreamed successes"
+        over = "training seeds" if data.over_seeds() else "dreamed successes"
         mismatch.append(Bar("trained policy", data.mismatch(), over, "after"))
     groups = [
         ("Fake success: failures read as successes", fake), ("Recall: successes read as such", recall),
@@ -140,7 +142,10 @@ def _lead(strip: Strip, data: ReportData) -> dict:
 
 
 def _arm_names(data: ReportData) -> dict[str, str]:
-    plain = {"simulator": "Simulator", "before": "World model before", "after": "World model after"}
+    plain = {
+        "simulator": "Simulator", "before": "Before failure data", "parent": "Start of this round",
+        "after": "After fine-tuning",
+    }  # fmt: skip
     return {arm: plain.get(label, label) for arm, label in data.arms.items()}
 
 

@@ -55,7 +55,7 @@ def _fidelity(data: ReportData) -> str:
         said = f"The world model draws {percent(after.fake_success)} of {after.fake_success.n} failures as successes"
         return said + (f", and {percent(after.recall)} of {after.recall.n} successes as such." if after.recall else ".")
     said = (
-        f"Before fine-tuning the world model drew {percent(before.fake_success)} of {before.fake_success.n} failures "
+        f"Before failure data the world model drew {percent(before.fake_success)} of {before.fake_success.n} failures "
         f"as successes; after, {percent(after.fake_success)}"
     )
     if after.recall is not None:
@@ -113,8 +113,7 @@ def _policy(data: ReportData) -> str:
     if gain is None or start is None or end is None:
         return ""
     states = len(data.sealed[0].scores)
-    seeds = len(data.gains())
-    who = f"over {seeds} training seeds" if seeds > 1 else "for one training seed"
+    who = f"over {len(data.gains())} training seeds" if data.over_seeds() else "for the first training seed"
     clear = "" if gain.low > 0 or gain.high < 0 else " That interval holds zero."
     return (
         f"On {states} sealed initial states the policy succeeds {percent(end)} of the time after training in the world "
@@ -126,8 +125,7 @@ def _replay(data: ReportData) -> str:
     before, after = data.admission.mismatch, data.mismatch()
     if not data.trained or after is None:
         return ""
-    dreamed = sum(record.mismatch.n for record in data.replays if record.mismatch is not None)
-    said = f"Replayed in the simulator, {percent(after)} of {dreamed} dreamed successes of the trained policy fail"
+    said = f"Replayed in the simulator, {percent(after)} of the trained policy's dreamed successes fail"
     if before is None:
         return said + "."
     if after.low > before.high:

@@ -1,0 +1,87 @@
+"""The laptop's loop over several seeds: python -m benchmarks.laptop --seeds 5
+
+Each seed is a round of the default loop in a clone of its own, from the same start, with `seed` and the one training
+seed set to it: collection, world model, admission, training and evaluation all differ. Writes docs/results/laptop.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from coevo.evaluation.intervals import seed_interval
+from coevo.records.outcomes import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--work", type=Path, default=ROOT / ".local" / "laptop")
+    parser.add_argument("--start", type=Path, default=ROOT / "data" / "start", help="folder of a made start")
+    parser.add_argument("--at-once", type=int, default=1, help="seeds side by side; each then has its share of cores")
+    args = parser.parse_args()
+    with ThreadPoolExecutor(args.at_once) as pool:
+        rows = list(pool.map(lambda seed: one(args, seed), range(args.seeds)))
+    figures = [figure for row in rows for figure in row]
+    figures = [*summary(figures), *figures]
+    out = ROOT / "docs" / "results" / "laptop.json"
+    out.write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")
+    for figure in figures[:2]:
+        print(f"{figure.metric}: {figure.value:+.3f} [{figure.low}, {figure.high}] n={figure.n}")
+
+
+def one(args: argparse.Namespace, seed: int) -> list[Figure]:
+    """One seed's round in a clone; what it made already is not made again."""
+    place = args.work / str(seed)
+    if not place.exists():
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(place)], check=True)
+        shutil.copytree(args.start, place / "data" / "start")
+        params = yaml.safe_load((place / "params.yaml").read_text())
+        params |= dict(seed=seed, seeds=[seed], promoted_seed=seed)
+        (place / "params.yaml").write_text(yaml.safe_dump(params))
+    environment = os.environ | {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // args.at_once))}
+    began = time.monotonic()
+    with (args.work / f"{seed}.log").open("a") as log:
+        subprocess.run(
+            [sys.executable, "scripts/run_stages.py"], cwd=place, env=environment, check=True, stdout=log, stderr=log
+        )
+    print(f"seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
+    return read(place, seed)
+
+
+def read(place: Path, seed: int) -> list[Figure]:
+    """The figures of a seed's report, its arms named after the seed. A policy that was kept gains exactly nothing."""
+    file = place / "data" / "default" / "i001" / "report" / "figures.json"
+    figures = [Figure.model_validate(row) for row in json.loads(file.read_text())]
+    figures = [figure for figure in figures if not figure.arm.startswith("seed ")]
+    if not any(figure.metric == "gain" for figure in figures):
+        (start,) = [figure for figure in figures if (figure.metric, figure.arm) == ("policy_success", "start policy")]
+        figures.append(start.model_copy(update=dict(metric="gain", arm="trained policy", value=0.0, low=0.0, high=0.0)))
+    return [figure.model_copy(update=dict(arm=f"seed {seed}, {figure.arm}")) for figure in figures]
+
+
+def summary(figures: list[Figure]) -> list[Figure]:
+    """Mean gain over seeds on sealed states with Student's interval, and its standard deviation."""
+    gains = tuple(figure.value for figure in figures if figure.metric == "gain")
+    interval = seed_interval(gains)
+    common = dict(arm="laptop loop", task="pick-place", n=len(gains))
+    return [
+        Figure(metric="mean_gain", value=interval.value, low=interval.low, high=interval.high, **common),
+        Figure(metric="sd_of_gain", value=float(np.std(gains, ddof=1)), **common),
+    ]
+
+
+if __name__ == "__main__":
+    main()
