@@ -15,7 +15,9 @@ loop: .venv/installed-sim .venv/renderer
 	@$(BIN)/coevo run --rounds $(ROUNDS) --loop $(LOOP)
 
 test: .venv/installed-sim-ray-dev .venv/renderer
-	@$(BIN)/python -m pytest -q $(TESTS)
+	@# Without a browser, one test is skipped and says why.
+	@$(BIN)/python -m scripts.prepare_system browser || true
+	@$(BIN)/python -m pytest $(TESTS)
 
 clean:
 	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock
@@ -28,8 +30,8 @@ clean:
 	@$(BIN)/pip install -qq -c constraints.txt -e ".[$(subst -,$(comma),$*)]"
 	@touch $@
 
-.venv/renderer: scripts/prepare_renderer.py | .venv/installed-sim
-	@$(BIN)/python -m scripts.prepare_renderer
+.venv/renderer: scripts/prepare_system.py | .venv/installed-sim
+	@$(BIN)/python -m scripts.prepare_system renderer
 	@touch $@
 
 .venv/bin/python:

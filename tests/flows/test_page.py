@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from flows.lock import end_group
+from scripts.prepare_system import browser, missing_browser
 from tests.flows import toys
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -64,17 +64,15 @@ def served(server, tmp_path):
         log.close()
 
 
-@pytest.mark.skipif(
-    not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}; install Debian's chromium or set CHROMIUM"
-)
+@pytest.mark.skipif(browser() is None, reason=missing_browser())
 def test_a_round_is_run_from_the_page_and_dvc_agrees(server, served, tmp_path):
     from playwright.sync_api import sync_playwright
 
     pictures = Path(os.environ.get("SCREENSHOTS", tmp_path / "screenshots"))
     deployment = next(each for each in ask(server, "deployments/filter") if each["name"] == "loop")
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1400, "height": 1000})
+        window = driver.chromium.launch(executable_path=browser(), args=FLAGS)
+        page = window.new_page(viewport={"width": 1400, "height": 1000})
         outside: list[str] = []
         page.on(
             "request",
@@ -118,7 +116,7 @@ def test_a_round_is_run_from_the_page_and_dvc_agrees(server, served, tmp_path):
         page.goto(f"{server}/artifacts/artifact/{table['id']}")
         page.get_by_text("default/i001/policy/0").first.wait_for()
         page.screenshot(path=pictures / "3-metrics.png")
-        browser.close()
+        window.close()
     assert not outside, f"the page asked outside: {sorted(set(outside))[:3]}"
     status = subprocess.run(
         [sys.executable, "-m", "dvc", "status", "--json"],
