@@ -22,6 +22,7 @@ import torch
 
 from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS, WITH_PAIRS, Collection
 from coevo.core.artifacts import Artifact
+from coevo.evaluation import strips
 from coevo.evaluation.intervals import seed_interval
 from coevo.records.outcomes import Admission, Evaluation, Figure, Interval, Mismatch
 from coevo.workers.simulation import kept_pools
@@ -109,7 +110,7 @@ class Experiment:
         self.add("mismatch_start_policy", arm, record.mismatch)
         for row in json.loads((made.path / "pixels.json").read_text()):
             self.figures.append(Figure.model_validate(row | {"arm": arm, "task": work.task.name}))
-        for name in ("strips.npz", "strips.json"):
+        for name in (strips.FILE, strips.FRAMES):
             if (made.path / name).exists():
                 (self.args.out / "films").mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(made.path / name, self.args.out / "films" / f"{arm}_{name}")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, UInt8
+from safetensors.numpy import load_file, save_file
 
-FILE, FRAMES = "strips.json", "strips.npz"
+FILE, FRAMES = "strips.json", "strips.safetensors"
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def choose(
 
 
 def write(folder: Path, strips: Sequence[Strip]) -> None:
-    """Write strips.json and strips.npz."""
+    """Write strips.json and strips.safetensors, whose bytes no compressor and no interpreter decides."""
     listing = [
         dict(
             state=strip.state, success=strip.success,
@@ -79,22 +80,22 @@ def write(folder: Path, strips: Sequence[Strip]) -> None:
         for strip in strips
     ]
     (folder / FILE).write_text(json.dumps(listing, indent=1) + "\n")
-    films = {f"{s}.{r}": row.frames for s, strip in enumerate(strips) for r, row in enumerate(strip.rows)}
-    np.savez_compressed(folder / FRAMES, **films)
+    rows = ((f"{s}.{r}", row.frames) for s, strip in enumerate(strips) for r, row in enumerate(strip.rows))
+    save_file({name: np.ascontiguousarray(frames) for name, frames in rows}, folder / FRAMES)
 
 
 def read(folder: Path) -> list[Strip]:
     """The strips of an artifact's folder; an empty list if it holds none."""
     if not (folder / FILE).is_file():
         return []
-    with np.load(folder / FRAMES) as frames:
-        return [
-            Strip(
-                strip["state"], strip["success"],
-                tuple(Row(row["arm"], frames[f"{s}.{r}"], row["read_success"]) for r, row in enumerate(strip["rows"])),
-            )
-            for s, strip in enumerate(json.loads((folder / FILE).read_text()))
-        ]
+    frames = load_file(folder / FRAMES)
+    return [
+        Strip(
+            strip["state"], strip["success"],
+            tuple(Row(row["arm"], frames[f"{s}.{r}"], row["read_success"]) for r, row in enumerate(strip["rows"])),
+        )
+        for s, strip in enumerate(json.loads((folder / FILE).read_text()))
+    ]
 
 
 def _by_turns(rows: np.ndarray, kind: np.ndarray, states: Sequence[str]) -> list[int]:

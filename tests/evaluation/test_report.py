@@ -165,6 +165,15 @@ def test_strips_show_each_kind_and_the_worst_first(tmp_path):
     assert np.array_equal(again[0].rows[2].frames, kept[0].rows[2].frames) and again[0].rows[2].arm == AFTER
 
 
+def test_no_compressor_decides_the_bytes_of_strips(tmp_path):
+    kept = toy_strips()
+    strips.write(tmp_path, kept)
+    written = (tmp_path / strips.FRAMES).read_bytes()
+    assert all(row.frames.tobytes() in written for strip in kept for row in strip.rows)
+    strips.write(tmp_path, [])
+    assert strips.read(tmp_path) == []
+
+
 def test_strips_spread_over_states_and_outcomes():
     states = ["a", "a", "a", "b", "c", "c"]
     truth = np.array([0, 0, 0, 0, 1, 1], dtype=bool)
