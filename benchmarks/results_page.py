@@ -36,7 +36,7 @@ TRAINING = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
-    parser.add_argument("--films", type=Path, help="folder of <arm>_strips.npz and .json")
+    parser.add_argument("--films", type=Path, help="folder of <arm>_strips.safetensors and .json")
     args = parser.parse_args()
     figures = [Figure.model_validate(row) for row in json.loads((FOLDER / f"{args.name}.json").read_text())]
     intro = FOLDER / f"{args.name}.intro.md"
