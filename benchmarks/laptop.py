@@ -1,7 +1,8 @@
 """The laptop's loop over several seeds: python -m benchmarks.laptop --seeds 5
 
-Each seed is a round of the default loop in a clone of its own, from the same start, with `seed` and the one training
-seed set to it: collection, world model, admission, training and evaluation all differ. Writes docs/results/laptop.json.
+Each seed is a round of the default loop in a clone of its own, with `seed` and the one training seed set to it: start
+and sealed states are the same; collection, world model, admission, training and evaluation all differ. Writes
+docs/results/laptop.json. Seeds that are finished already are read, not run again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -29,7 +29,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--work", type=Path, default=ROOT / ".local" / "laptop")
-    parser.add_argument("--start", type=Path, default=ROOT / "data" / "start", help="folder of a made start")
     parser.add_argument("--at-once", type=int, default=1, help="seeds side by side; each then has its share of cores")
     args = parser.parse_args()
     with ThreadPoolExecutor(args.at_once) as pool:
@@ -47,7 +46,6 @@ def one(args: argparse.Namespace, seed: int) -> list[Figure]:
     place = args.work / str(seed)
     if not place.exists():
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(place)], check=True)
-        shutil.copytree(args.start, place / "data" / "start")
         params = yaml.safe_load((place / "params.yaml").read_text())
         params |= dict(seed=seed, seeds=[seed], promoted_seed=seed)
         (place / "params.yaml").write_text(yaml.safe_dump(params))
