@@ -46,6 +46,12 @@ def decide_round(inputs: Inputs, params: Params, run: Run) -> Result:
         raise ValueError(
             f"{inputs.evaluation.id} stands on {evaluation.role} states; a round is decided on validation states"
         )
+    parent = values["parents"]["policy"]
+    if evaluation.start_policy not in (None, parent):
+        raise ValueError(
+            f"{inputs.evaluation.id} holds the trained policy against {evaluation.start_policy}, and this round "
+            f"set out from {parent}; evaluate it against that one"
+        )
     mismatch = None
     if inputs.replay is not None:
         mismatch = Mismatch.model_validate_json((inputs.replay.path / "replay.json").read_bytes())
@@ -80,7 +86,7 @@ def decide(
         return Decision(outcome=outcome, reason=reason, round=round, parents=following)
     following |= {"world_model": round}
     if evaluation.gain is None:
-        raise ValueError(f"the evaluation of {evaluation.policy} has no gain; evaluate it against the start policy")
+        raise ValueError(f"the evaluation of {evaluation.policy} has no gain; evaluate it against its parent")
     bound = admission.criterion.gain_lower_bound_above
     found = f"the gain on validation states is {_signed(evaluation.gain)} over {evaluation.gain.n} states"
     exploits = _exploits(mismatch, admission.mismatch)

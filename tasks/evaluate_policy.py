@@ -1,4 +1,4 @@
-"""Success of a policy in the simulator on held-out initial states, paired against the start policy."""
+"""Success of a policy in the simulator on held-out initial states, paired with that of another where one is given."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import typing
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from coevo.core.source import closure
+from flows import graph
 from flows.graph import Stage
 from flows.loops import START, Loop
 from scripts.write_code_deps import is_code, module_of, with_code
@@ -87,6 +89,18 @@ def test_a_stage_depends_on_its_own_section_and_its_seed(stage: Stage):
     known = yaml.safe_load((ROOT / file).read_text())
     wanted = [(file, key) for key in (section, "seed") if key in known and not (key == "seed" and "--seed" in words)]
     assert sorted(stage.params) == sorted(wanted)
+
+
+def test_a_later_round_decides_against_its_parent_and_reports_against_the_start(tmp_path):
+    for name in ("dvc.yaml", "params.yaml"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    opened = yaml.safe_load((ROOT / "round.yaml").read_text())
+    opened |= {"round": "i002", "parents": opened["parents"] | {"policy": "default/i001/policy/0"}}
+    (tmp_path / "round.yaml").write_text(yaml.safe_dump(opened))
+    stages = graph.read(tmp_path, ["dvc.yaml"])
+    for role, policy in (("validation", "data/default/i001/policy/0"), ("sealed", "data/start/policy")):
+        (evaluated,) = [stage for stage in stages if stage.outs == (f"data/default/i002/start_evaluation/{role}",)]
+        assert f"--policy {policy} " in evaluated.command
 
 
 @each_stage

@@ -112,9 +112,10 @@ class Evaluation(Config):
     scores: tuple[StateScore, ...]
     success: Interval
     start_policy: str | None = None
+    """The policy that it is held against: on validation states its parent, on sealed ones what the loop began with."""
     start_success: Interval | None = None
     gain: Interval | None = None
-    """Against the start policy, paired per state; only between evaluations of the same sampling mode."""
+    """Against `start_policy`, paired per state; only between evaluations of the same sampling mode."""
 
 
 class Mismatch(Config):

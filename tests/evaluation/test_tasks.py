@@ -218,7 +218,7 @@ def decision_of(toys, tmp_name="decision", previous=None):
     admission, _ = admission_of(toys)
     round_file = toys.path / "round.yaml"
     round_file.write_text(
-        "loop: default\nround: i002\nparents: {dataset: i001, world_model: i001, policy: i001, reward: start}\n"
+        "loop: default\nround: i002\nparents: {dataset: i001, world_model: i001, policy: toy/start, reward: start}\n"
     )
     inputs = decide.Inputs(round_file, admission, evaluation_of(toys), previous=previous)
     made = run(decide.decide_round, inputs, decide.Params(), toys.path / tmp_name)
@@ -229,7 +229,7 @@ def test_a_policy_without_a_clear_gain_is_kept_out_and_the_admitted_world_model_
     # A gain on 2 of 6 states: the bootstrap interval touches 0.
     made, found = decision_of(toys)
     assert found.outcome == "keep" and "+0.333 [+0.000" in found.reason
-    assert found.parents == {"dataset": "i002", "world_model": "i002", "policy": "i001", "reward": "start"}
+    assert found.parents == {"dataset": "i002", "world_model": "i002", "policy": "toy/start", "reward": "start"}
     assert made.manifest.metrics["rounds_without_promotion"] == 1
 
 
@@ -244,7 +244,7 @@ def test_a_refused_world_model_keeps_policy_and_world_model_but_not_the_data(toy
     toys.made["world"] = ToyDream(fakes="all")
     _, found = decision_of(toys)
     assert found.outcome == "not_admitted" and "0.700 above its ceiling" in found.reason
-    assert found.parents == {"dataset": "i002", "world_model": "i001", "policy": "i001", "reward": "start"}
+    assert found.parents == {"dataset": "i002", "world_model": "i001", "policy": "toy/start", "reward": "start"}
 
 
 def test_the_third_round_in_a_row_without_a_better_policy_stops_the_loop(toys):
@@ -253,9 +253,17 @@ def test_the_third_round_in_a_row_without_a_better_policy_stops_the_loop(toys):
     assert found.outcome == "stop" and "round 3 in a row" in found.reason
 
 
+def test_a_gain_over_another_policy_than_the_parent_decides_nothing(toys):
+    admission, _ = admission_of(toys)
+    (toys.path / "round.yaml").write_text("round: i002\nparents: {policy: default/i001/policy/0}\n")
+    inputs = decide.Inputs(toys.path / "round.yaml", admission, evaluation_of(toys))
+    with pytest.raises(ValueError, match="against toy/start, and this round set out from default/i001/policy/0"):
+        decide.decide_round(inputs, decide.Params(), Run("toy", toys.path, toys.path, 0))
+
+
 def test_sealed_numbers_decide_nothing(toys):
     admission, _ = admission_of(toys)
-    (toys.path / "round.yaml").write_text("round: i001\nparents: {policy: start}\n")
+    (toys.path / "round.yaml").write_text("round: i001\nparents: {policy: toy/start}\n")
     inputs = decide.Inputs(toys.path / "round.yaml", admission, evaluation_of(toys, role="sealed"))
     with pytest.raises(ValueError, match="decided on validation states"):
         decide.decide_round(inputs, decide.Params(), Run("toy", toys.path, toys.path, 0))
