@@ -48,7 +48,8 @@ class Calibration(Config):
     false_positive_rate: float
     balanced_accuracy: float
     n: int
-    """Held-out simulator episodes."""
+    """Simulator episodes that the model was not trained on; from a later round they may begin where others did that it
+    was."""
     weights_sha256: str
 
 

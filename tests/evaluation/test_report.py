@@ -88,6 +88,12 @@ def test_findings_are_written_from_the_numbers():
     assert title(sample()) == "Trained in its own dream, the policy went from 46% to 70% in the simulator"
 
 
+def test_a_later_round_says_that_its_gain_is_over_the_loops_start():
+    data = sample(earlier=True)
+    assert title(data) == "Over 2 rounds in its own dreams, the policy went from 46% to 70% in the simulator"
+    assert any("46% when the loop began" in sentence for sentence in findings(data))
+
+
 def test_an_exploiting_policy_is_called_one():
     data = sample(seeds=1)
     high = data.replays[0].mismatch.model_copy(update=dict(value=0.6, low=0.5, high=0.7))

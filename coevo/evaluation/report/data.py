@@ -74,6 +74,11 @@ class ReportData:
         return self.admission.admitted
 
     @property
+    def rounds(self) -> int:
+        """Rounds up to this one; the sealed gain is over the policy that the first of them began with."""
+        return len(self.earlier) + 1
+
+    @property
     def arms(self) -> dict[str, str]:
         """Arm id to what the report calls it, simulator first, the judged world model last."""
         ids = list(dict.fromkeys(row.arm for row in self.admission.fidelity))
@@ -134,7 +139,7 @@ def figures(data: ReportData) -> tuple[Figure, ...]:
             reader = "" if row.reader == data.admission.reward_model else "_by_referee"
             suffix = ("" if row.subset == "all" else f"_{row.subset}") + reader
             found += [(f"fake_success{suffix}", label, row.fake_success), (f"recall{suffix}", label, row.recall)]
-    found += [("mismatch", "start policy", data.admission.mismatch)]
+    found += [("mismatch", "parent policy", data.admission.mismatch)]
     found += [("policy_success", "start policy", data.start_success())]
     if data.trained:
         found += _trained(data)

@@ -23,7 +23,7 @@ RL_INSIDE_WORLD_MODELS = (
     Published("Fake success, simulator frames", 0.07, "fake_success", "simulator", "57 failures"),
     Published("Mean gain in the simulator", 0.097, "gain", "trained policy", "5 training seeds"),
     Published("Standard deviation of the gain", 0.040, "gain_sd", "trained policy", "5 training seeds"),
-    Published("Replay mismatch before training", 0.17, "mismatch", "start policy", "30 dreamed successes"),
+    Published("Replay mismatch before training", 0.17, "mismatch", "parent policy", "30 dreamed successes"),
     Published("Replay mismatch after training", 0.18, "mismatch", "trained policy", "5 seeds, 0.11 to 0.25"),
 )
 """'RL inside World Models': RoboTwin adjust_bottle, pi0.5 in a 5B world model, 144 sealed states."""

@@ -93,7 +93,8 @@ def headline(data: ReportData) -> list[tuple[str, list[Bar]]]:
     policy = []
     unit = "training seeds" if data.over_seeds() else "states"
     if data.start_success() is not None:
-        policy.append(Bar("before training", data.start_success(), "states", "before"))
+        began = "before training" if data.rounds == 1 else "when the loop began"
+        policy.append(Bar(began, data.start_success(), "states", "before"))
     if data.trained and data.success() is not None:
         policy.append(Bar("after training in the world model", data.success(), unit, "after"))
     gain = []

@@ -18,11 +18,13 @@ def title(data: ReportData) -> str:
         return "The world model was not admitted, so no policy was trained in it"
     if gain is None or start is None or end is None:
         return "The world model was admitted; no policy was compared"
+    how = "Trained in its own dream" if data.rounds == 1 else f"Over {data.rounds} rounds in its own dreams"
     if gain.low > 0:
-        return f"Trained in its own dream, the policy went from {percent(start)} to {percent(end)} in the simulator"
+        return f"{how}, the policy went from {percent(start)} to {percent(end)} in the simulator"
     if gain.high < 0:
-        return f"Trained in its own dream, the policy fell from {percent(start)} to {percent(end)} in the simulator"
-    return f"Training in the dream did not clearly change the policy: {percent(start)} before, {percent(end)} after"
+        return f"{how}, the policy fell from {percent(start)} to {percent(end)} in the simulator"
+    what = "Training in the dream" if data.rounds == 1 else f"Training over {data.rounds} rounds in the dream"
+    return f"{what} did not clearly change the policy: {percent(start)} before, {percent(end)} after"
 
 
 def findings(data: ReportData) -> tuple[str, ...]:
@@ -115,9 +117,10 @@ def _policy(data: ReportData) -> str:
     states = len(data.sealed[0].scores)
     who = f"over {len(data.gains())} training seeds" if data.over_seeds() else "for the first training seed"
     clear = "" if gain.low > 0 or gain.high < 0 else " That interval holds zero."
+    began = "before" if data.rounds == 1 else "when the loop began"
     return (
         f"On {states} sealed initial states the policy succeeds {percent(end)} of the time after training in the world "
-        f"model and {percent(start)} before: {points(gain)} {who}.{clear}"
+        f"model and {percent(start)} {began}: {points(gain)} {who}.{clear}"
     )
 
 
