@@ -79,6 +79,7 @@ def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
         require_same(part.interface, artifact.id, interface, inputs.states.id)
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     with ParallelSimulator(config, params.workers) as simulator:
+        require_same(interface, inputs.states.id, simulator.interface, str(inputs.simulator))
         reasons = interface_faults(simulator, dream, states[0])
         rows: tuple[Fidelity, ...] = ()
         replayed = None
@@ -116,11 +117,14 @@ def _fidelity(inputs, params, run, dream, reward, recorded: EpisodeSet) -> tuple
     truth = reached(arrays.success, recorded.interface.success_from)
     drawn = {SIMULATOR: arrays.frames}
     for base in inputs.base_world_models:
-        drawn[base.id] = _open_loop(Dream(worlds.load(base, best_device())), recorded, arrays, run, base.id)
+        before = Dream(worlds.load(base, best_device()))
+        require_same(before.interface, base.id, recorded.interface, inputs.episodes.id)
+        drawn[base.id] = _open_loop(before, recorded, arrays, run, base.id)
     drawn[inputs.world_model.id] = _open_loop(dream, recorded, arrays, run, inputs.world_model.id)
     readers: dict[str, RewardModel] = {inputs.reward.id: reward}
     if inputs.referee is not None:
         readers[inputs.referee.id] = rewards.load(inputs.referee, best_device())
+        require_same(readers[inputs.referee.id].interface, inputs.referee.id, recorded.interface, inputs.episodes.id)
     rows: list[Fidelity] = []
     read = {}
     for reader, model in readers.items():

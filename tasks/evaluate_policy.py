@@ -18,6 +18,7 @@ from coevo.core.types import InitialState, Sampling
 from coevo.evaluation.evaluate import compare, repeated, state_scores, success
 from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
+from coevo.records.interface import require_same
 from coevo.records.outcomes import Evaluation
 from coevo.rollout import rollout
 from coevo.simulators import build as simulators
@@ -62,9 +63,10 @@ def evaluate_policy(inputs: Inputs, params: Params, run: Run) -> Result:
         for policy in (inputs.policy, inputs.start_policy):
             if policy is not None:
                 artifacts.refuse_leak(inputs.states, policy)
-    states, _ = read_states(inputs.states)
+    states, interface = read_states(inputs.states)
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     with ParallelSimulator(config, params.workers) as simulator:
+        require_same(interface, inputs.states.id, simulator.interface, str(inputs.simulator))
         evaluation = _evaluate(inputs.policy, simulator, states, inputs, params, run)
         start = None
         if inputs.start_policy is not None:

@@ -19,6 +19,7 @@ from coevo.evaluation.evaluate import repeated
 from coevo.evaluation.replay import replay
 from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
+from coevo.records.interface import require_same
 from coevo.rewards import build as rewards
 from coevo.rollout import rollout
 from coevo.simulators import build as simulators
@@ -54,21 +55,24 @@ class Params(Config):
 
 def replay_dreams(inputs: Inputs, params: Params, run: Run) -> Result:
     """Dream, read, replay; write replay.json and film strips."""
-    states, _ = read_states(inputs.states)
+    states, interface = read_states(inputs.states)
     policy, reward = policies.load(inputs.policy, best_device()), rewards.load(inputs.reward, best_device())
     dream = Dream(worlds.load(inputs.world_model, best_device()))
+    for artifact, part in ((inputs.policy, policy), (inputs.world_model, dream), (inputs.reward, reward)):
+        require_same(part.interface, artifact.id, interface, inputs.states.id)
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     stream = (run.seed, "replay")
-    run.progress("dream", 0, 2)
-    dreamed = rollout(
-        dream, policy, repeated(states, params.repeats), stream=stream, source="dream", sampling=params.sampling
-    )
-    verdicts = reward.verdicts(dreamed.frames, [start.instruction for start in dreamed.starts])
-    run.progress("replay in the simulator", 1, 2)
     with ParallelSimulator(config, params.workers) as simulator:
+        require_same(interface, inputs.states.id, simulator.interface, str(inputs.simulator))
+        run.progress("dream", 0, 2)
+        dreamed = rollout(
+            dream, policy, repeated(states, params.repeats), stream=stream, source="dream", sampling=params.sampling
+        )
+        verdicts = reward.verdicts(dreamed.frames, [start.instruction for start in dreamed.starts])
+        run.progress("replay in the simulator", 1, 2)
         done = replay(dreamed, verdicts, simulator, world_model=inputs.world_model.id, stream=stream)
     run.progress("replay in the simulator", 2, 2)
-    record = done.record.model_copy(update=dict(policy=inputs.policy.id))
+    record = done.record
     (run.folder / FILE).write_text(record.model_dump_json(indent=1) + "\n")
     truth = done.succeeded.numpy()
     chosen = strips.choose(

@@ -44,7 +44,7 @@ def interface_faults(simulator: Environment, dream: Environment, start: InitialS
         )
     if not _near(drawn.proprio[:, -1], real.proprio[:, -1]):
         said.append("proprioception at reset differs between dream and simulator (does reset echo the last command?)")
-    frames = []
+    frames, agreed = [], True
     for first in range(0, interface.horizon, interface.chunk):
         chunk = probes[:, first : first + interface.chunk]
         one, other = simulator.step(chunk), dream.step(chunk)
@@ -52,9 +52,12 @@ def interface_faults(simulator: Environment, dream: Environment, start: InitialS
             sizes = tuple(other.frames.shape), tuple(one.frames.shape)
             return (*said, f"a chunk gives frames {sizes[0]} in the dream and {sizes[1]} in the simulator")
         frames.append(other.frames.cpu())
-        if first == 0 and not _near(other.proprio, one.proprio):
-            names = ", ".join(interface.action.names)
-            said.append(f"after the same actions ({names}) proprioception differs between dream and simulator")
+        if agreed and not _near(other.proprio, one.proprio):
+            agreed, names = False, ", ".join(interface.action.names)
+            said.append(
+                f"after the same actions ({names}) proprioception differs between dream and simulator, first in the "
+                f"chunk from control step {first}"
+            )
     drawn_frames = torch.cat(frames, dim=1)
     if (drawn_frames[1:] == drawn_frames[:1]).all():
         said.append("different actions draw the same frames: the actions do not reach the world model")

@@ -117,9 +117,22 @@ class OtherColours(ToyDream):
         return type(observation)(255 - observation.frames, observation.proprio, observation.instructions)
 
 
+class Forgetful(ToyDream):
+    """Every chunk begins where the episode did."""
+
+    def step(self, actions):
+        self.pose = torch.stack([start.proprio[-1, :4] for start in self.starts])
+        return super().step(actions)
+
+
 @pytest.mark.parametrize(
     ("dream", "said"),
-    [(SwappedAxes(), "after the same actions"), (Blind(), "do not reach"), (OtherColours(), "colour order")],
+    [
+        (SwappedAxes(), "after the same actions"),
+        (Forgetful(), "in the chunk from control step 4"),
+        (Blind(), "do not reach"),
+        (OtherColours(), "colour order"),
+    ],
 )
 def test_an_interface_fault_is_named(dream, said):
     assert any(said in fault for fault in interface_faults(ToySimulator(), dream, toy_state(2)))
