@@ -99,7 +99,8 @@ def reconcile(loop: Loop) -> None:
 
 def remove_strays(loop: Loop) -> None:
     """Remove what lies in the open round's folder and no stage makes: results of training seeds that were taken out
-    of params.yaml would otherwise be read as if they belonged to the round. DVC's cache still has them.
+    of params.yaml would otherwise be read as if they belonged to the round. DVC's cache still has them. Hidden folders
+    stay: a stage that a person runs may be writing one.
     """
     folder = loop.data(loop.open_round().round)
     outs = {loop.root / out for stage in loop.stages() for out in stage.outs}
@@ -109,7 +110,7 @@ def remove_strays(loop: Loop) -> None:
         for child in place.iterdir() if place.is_dir() else ():
             if child in parents:
                 sweep(child)
-            elif child not in outs and child.is_dir():
+            elif child not in outs and child.is_dir() and not child.name.startswith("."):
                 shutil.rmtree(child)
 
     sweep(folder)
