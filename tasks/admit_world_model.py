@@ -114,6 +114,7 @@ def _replay(inputs, params, run, dream, reward, simulator, states) -> Replay:
 def _fidelity(inputs, params, run, dream, reward, recorded: EpisodeSet) -> tuple[Fidelity, ...]:
     """Verdicts of every reader on every arm's frames; film strips and pixel metrics on the way."""
     arrays = recorded.arrays()
+    arrays.require_truth(inputs.episodes.id)
     truth = reached(arrays.success, recorded.interface.success_from)
     drawn = {SIMULATOR: arrays.frames}
     for base in inputs.base_world_models:

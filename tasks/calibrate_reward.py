@@ -47,6 +47,8 @@ def calibrate_reward(inputs: Inputs, params: Params, run: Run) -> Result:
     for item, episodes in zip(inputs.episodes, sets, strict=True):
         require_same(interface, inputs.episodes[0].id, episodes.interface, item.id)
     arrays = [episodes.arrays() for episodes in sets]
+    for item, part in zip(inputs.episodes, arrays, strict=True):
+        part.require_truth(item.id)
     frames = torch.cat([part.frames for part in arrays])
     success = torch.cat([part.success for part in arrays])
     states = [state for part in arrays for state in part.states]

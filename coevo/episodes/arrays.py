@@ -41,6 +41,15 @@ class EpisodeArrays:
     def __len__(self) -> int:
         return len(self.states)
 
+    def require_truth(self, where: str) -> None:
+        """Raise ValueError unless a simulator watched every episode: the others did not fail, nobody knows."""
+        unknown = int((~self.has_truth).sum())
+        if unknown:
+            raise ValueError(
+                f"{unknown} of the {len(self)} episodes in {where} were dreamed or imported without their outcome; "
+                "episodes of a simulator are needed here"
+            )
+
 
 def stack(episodes: Sequence[Episode], interface: Interface, near: float = NEAR) -> EpisodeArrays:
     """Episodes in memory as arrays, padded to the longest."""

@@ -51,6 +51,6 @@ def _balanced(peak: Tensor, truth: Tensor, threshold: float) -> Tensor:
 def _require_both(truth: Tensor) -> None:
     if not truth.any() or truth.all():
         raise ValueError(
-            f"of {len(truth)} held-out episodes {int(truth.sum())} succeeded; calibration needs both outcomes: "
-            "collect more rollouts or hold out more states"
+            f"of {len(truth)} episodes {int(truth.sum())} succeeded; measuring a reward model needs both outcomes: "
+            "collect more rollouts, or hold out more states where it is trained"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coevo.core.stage import run_stage
@@ -65,3 +67,10 @@ def test_what_cannot_be_calibrated_is_refused(tmp_path):
     other = episodes(tmp_path / "other", rolled_out(states, 1.0, 0.0, interface=faster), faster)
     with pytest.raises(ValueError, match="toy/rollouts and toy/other.*\n.*control_hz"):
         run(tmp_path, [source, other])
+
+
+def test_dreamed_episodes_are_refused_since_nobody_knows_how_they_ended(tmp_path):
+    dreamed = [replace(episode, success=None, progress=None) for episode in rolled_out(STATES[:2], 1.0, 0.0)]
+    source = episodes(tmp_path / "dreams", [*rolled_out(STATES[2:4], 1.0, 0.0), *dreamed])
+    with pytest.raises(ValueError, match="2 of the 4 episodes in toy/dreams were dreamed or imported"):
+        run(tmp_path, [source])

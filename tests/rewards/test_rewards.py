@@ -71,7 +71,7 @@ def test_measuring_counts_by_hand():
 def test_episodes_of_one_outcome_calibrate_nothing(outcome):
     peak, truth = torch.rand(3), torch.full((3,), outcome)
     for judge in (lambda: calibrate(peak, truth, TOY, ""), lambda: measure(peak, truth, TOY, 0.5, "")):
-        with pytest.raises(ValueError, match=f"of 3 held-out episodes {3 * outcome} succeeded.*both outcomes"):
+        with pytest.raises(ValueError, match=f"of 3 episodes {3 * outcome} succeeded.*both outcomes"):
             judge()
 
 
