@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from pydantic import NonNegativeInt
+
 from coevo.core import stage
 from coevo.core.artifacts import Artifact
 from coevo.core.stage import Result, Run
@@ -46,9 +48,9 @@ class Inputs:
 class Params(Config):
     """What the report shows."""
 
-    strips: int = 8
+    strips: NonNegativeInt = 8
     """Film strips of recorded actions."""
-    replay_strips: int = 4
+    replay_strips: NonNegativeInt = 4
     """Film strips of dreamed successes done again."""
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import PositiveInt
 
 from coevo.core import stage, text
 from coevo.core.artifacts import Artifact
@@ -26,7 +27,7 @@ class Inputs:
 class Params(Config):
     """How the policy is cloned."""
 
-    episodes: int | None = None
+    episodes: PositiveInt | None = None
     """Successful demonstrations to use, the first so many; none uses all."""
     cloning: Cloning = Cloning()
 

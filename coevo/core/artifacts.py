@@ -87,7 +87,7 @@ def writing(out: Path) -> Iterator[Path]:
             free = shutil.disk_usage(out.parent).free / 2**20
             raise ValueError(
                 f"no space left while writing {out} ({free:.0f} MiB free on that disk); nothing was published. "
-                "Free some space ('coevo gc' says what can go) and run the same command again"
+                "Free some space ('dvc gc --workspace --dry' says what can go) and run the same command again"
             ) from error
         raise
     finally:

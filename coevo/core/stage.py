@@ -134,7 +134,9 @@ def run_command(function: Callable[[Any, Any, Run], Result], arguments: Sequence
         hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(values)}"
         raise ValueError(f"{args.params} has no section '{args.section}'; {hint}")
     params = hints["params"].parse(values.get(args.section) or {}, f"{args.params}, section '{args.section}'")
-    seed = args.seed if args.seed is not None else int(values.get("seed", 0))
+    seed = args.seed if args.seed is not None else values.get("seed", 0)
+    if type(seed) is not int:
+        raise ValueError(f"{args.params}: 'seed' = {seed!r} is not a whole number")
     inputs, parents, config = _open_inputs(hints["inputs"], args)
     began = time.time()
     made = run_stage(function, inputs, params, args.out, seed=seed, parents=parents, config=config)

@@ -123,6 +123,13 @@ def test_a_section_that_is_not_there_is_refused_and_the_stages_own_may_be_left_o
     assert run().manifest.metrics == {"steps": 2}
 
 
+@pytest.mark.parametrize("seed", ["first", "1.5", "true"])
+def test_a_seed_that_is_no_whole_number_is_named(here, seed):
+    Path("params.yaml").write_text(f"seed: {seed}\n")
+    with pytest.raises(ValueError, match="params.yaml: 'seed' = .* is not a whole number"):
+        run()
+
+
 def test_a_missing_file_names_its_siblings(here):
     Path("configs").mkdir()
     for name in ("pick_place", "push"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -117,7 +118,7 @@ def _sized(frames: UInt8[np.ndarray, "f h w 3"], config: Import, where: str) -> 
 def _success(recording: Recording, config: Import, kept: np.ndarray) -> torch.Tensor | None:
     """Per kept frame after the first: whether any step since the frame before was a success."""
     if recording.success is not None:
-        return torch.tensor([bool(recording.success[a + 1 : b + 1].any()) for a, b in zip(kept, kept[1:])])
+        return torch.tensor([bool(recording.success[a + 1 : b + 1].any()) for a, b in pairwise(kept)])
     if not config.ends_in_success:
         return None
     success = torch.zeros(len(kept) - 1, dtype=torch.bool)
