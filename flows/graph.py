@@ -6,6 +6,7 @@ box) or before it has started (a flow's list of tasks); a test holds it against 
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import posixpath
 import re
@@ -77,6 +78,30 @@ def downstream(stages: Iterable[Stage], changed: Iterable[str]) -> set[str]:
             found.add(stage.address)
             touched.append(stage)
     return found
+
+
+def check_parameters(root: Path, files: Iterable[str], stages: Iterable[Stage]) -> None:
+    """Hold the params.yaml beside each dvc.yaml against what its stages read.
+
+    ValueError for a key that nothing reads, a misspelled one for example, and for one that is missing.
+    """
+    wanted: dict[str, dict[str, str]] = {}
+    for stage in stages:
+        for file, key in stage.params:
+            wanted.setdefault(file, {}).setdefault(key.split(".")[0], stage.address)
+    for pipeline in files:
+        file = posixpath.join(posixpath.dirname(pipeline), "params.yaml")
+        read = wanted.get(file, {})
+        known = (yaml.safe_load((root / file).read_text()) or {}) if (root / file).is_file() else {}
+        named = {found.split(".")[0] for found in _REFERENCE.findall((root / pipeline).read_text())}
+        for key in known:
+            if key not in read and key not in named:
+                near = difflib.get_close_matches(key, read, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"what is read: {', '.join(read)}"
+                raise ValueError(f"{file}: no stage reads the key '{key}'; {hint}")
+        for key, address in read.items():
+            if key not in known:
+                raise ValueError(f"{file}: key '{key}' is missing, which {address} reads")
 
 
 def _stages(root: Path, file: str) -> list[Stage]:

@@ -64,10 +64,18 @@ class Loop:
 
     def open_round(self) -> OpenRound:
         """The open round; ValueError if there is no such loop."""
+        if not (self.root / "round.yaml").is_file():
+            raise ValueError(f"there is no round.yaml in {self.root}; run this in the project's repository")
         if not self.round_file.is_file():
             others = sorted(path.parent.name for path in self.root.glob("loops/*/round.yaml"))
             raise ValueError(f"there is no loop '{self.name}'; there is: {', '.join(['default', *others])}")
-        return OpenRound.parse(read_yaml(self.round_file), str(self.round_file))
+        opened = OpenRound.parse(read_yaml(self.round_file), str(self.round_file))
+        if opened.loop != self.name:
+            raise ValueError(
+                f"{self.round_file}: 'loop' = {opened.loop!r} names another loop, in whose data this one would write; "
+                f"set it to {self.name!r}"
+            )
+        return opened
 
     def write_open_round(self, opened: OpenRound) -> None:
         """Replace round.yaml in one step, so that a kill leaves the old one or the new one."""
@@ -77,9 +85,14 @@ class Loop:
         os.replace(partial, self.round_file)
 
     def stages(self) -> tuple[graph.Stage, ...]:
-        """Stages of the start and of the open round, in the order in which they run."""
+        """Stages of the start and of the open round, in the order in which they run.
+
+        ValueError where a params.yaml lacks what they read or holds what none of them does.
+        """
         files = [file for file in (START, self.pipeline) if (self.root / file).is_file()]
-        return graph.read(self.root, files)
+        stages = graph.read(self.root, files)
+        graph.check_parameters(self.root, files, stages)
+        return stages
 
     def data(self, round: str) -> Path:
         """Folder of a round's artifacts."""

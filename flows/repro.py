@@ -65,8 +65,9 @@ def reproduce(root: Path, address: str, on_line: Callable[[str], None], upstream
             return ran
         busy = [line for line in last if any(sign in line for sign in BUSY)]
         if not busy:
-            words = [line for line in last if not line.startswith(("ERROR: failed to reproduce", "PROGRESS "))]
-            raise StageFailed("\n".join(words[-15:]) or f"DVC ended with status {code} and said nothing")
+            words = [line for line in last if not line.startswith("PROGRESS ")]
+            said = [line for line in words if not line.startswith("ERROR: failed to reproduce")]
+            raise StageFailed("\n".join((said or words)[-15:]) or f"DVC ended with status {code} and said nothing")
         if not waiting:
             on_line(f"waiting, since DVC is busy with another command: {busy[-1]}")
         waiting = True

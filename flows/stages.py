@@ -1,5 +1,6 @@
 """One stage as a Prefect task: DVC runs it, Prefect shows it."""
 
+import difflib
 import re
 import time
 from pathlib import Path
@@ -89,7 +90,10 @@ def stage(name: str, loop: str = "default") -> State | bool:
     known = {item.address: item for item in its.stages()}
     address = name if name in known or its.name == "default" else f"{its.pipeline}:{name}"
     if address not in known:
-        raise ValueError(f"loop '{loop}' has no stage '{name}'; it has: {', '.join(known)}")
+        near = [each for each in known if each.startswith(f"{address}@")]
+        near = near or difflib.get_close_matches(address, known, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it has: {', '.join(known)}"
+        raise ValueError(f"loop '{loop}' has no stage '{name}'; {hint}")
     try:
         with repository_lock(its.root, f"coevo stage {name}"):
             return run_stage(address, address, known[address].outs, its.root, upstream=True)

@@ -1,4 +1,6 @@
-"""What opening and going on with a round does to the files of a repository, without running anything."""
+"""What is said and done about a repository's files before any stage runs."""
+
+import pytest
 
 from flows import rounds
 from flows.loops import Loop
@@ -12,3 +14,33 @@ def test_strays_go_and_what_a_running_stage_writes_stays(tmp_path):
         (made / name).mkdir(parents=True)
     rounds.remove_strays(loop)
     assert sorted(path.name for path in made.iterdir()) == [".1.writing-4321", "0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("params.yaml", "work:", "wrok:", "params.yaml: no stage reads the key 'wrok'; did you mean 'work'?"),
+        ("params.yaml", "decide: {}\n", "", "params.yaml: key 'decide' is missing, which decide reads"),
+        ("start/params.yaml", "begin:", "begn:", "start/params.yaml: no stage reads the key 'begn'; did you mean"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_or_missing_section_is_named_before_anything_runs(tmp_path, file, old, new, said):
+    loop = Loop(root=toys.make(tmp_path))
+    text = (tmp_path / file).read_text()
+    (tmp_path / file).write_text(text.replace(old, new))
+    with pytest.raises(ValueError) as fault:
+        loop.stages()
+    assert str(fault.value).startswith(said)
+
+
+def test_a_folder_without_a_loop_is_said_to_be_one(tmp_path):
+    with pytest.raises(ValueError, match="there is no round.yaml in .*; run this in the project's repository"):
+        Loop(root=tmp_path).open_round()
+
+
+def test_a_loop_that_would_write_into_anothers_data_is_refused(tmp_path):
+    root = toys.make(tmp_path)
+    (root / "loops/mine").mkdir(parents=True)
+    (root / "loops/mine/round.yaml").write_text((root / "round.yaml").read_text())
+    with pytest.raises(ValueError, match="'loop' = 'default' names another loop.*set it to 'mine'"):
+        Loop("mine", root).open_round()
