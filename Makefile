@@ -17,7 +17,7 @@ loop: .venv/installed-sim .venv/renderer
 test: .venv/installed-sim-ray-dev .venv/renderer
 	@# Without a browser, one test is skipped and says why.
 	@$(BIN)/python -m scripts.prepare_system browser || true
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 clean:
 	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock

@@ -14,8 +14,7 @@ from coevo.core import artifacts
 from coevo.records.outcomes import Admission, Decision, Figure
 from tests.flows import toys
 
-# Other tests at the same time would only make both wait.
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("flows")]
+pytestmark = pytest.mark.timeout(900)
 
 COPIED = ("coevo", "configs", "flows", "tasks", "weights", ".dvc/config", ".dvcignore", "dvc.yaml", "start/dvc.yaml")
 SETS = {"train": 12, "validation": 6, "admission": 5, "sealed": 8}

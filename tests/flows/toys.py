@@ -13,10 +13,11 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[2]
 
 STAGES = '''
-"""Toy stages: `work` counts slowly, `decide` concludes."""
+"""Toy stages: `work` counts, as slowly as the file 'pause' says, `decide` concludes."""
 from __future__ import annotations
 import sys, time
 from dataclasses import dataclass
+from pathlib import Path
 from coevo.core import stage
 from coevo.records.base import Config
 from coevo.records.outcomes import Decision
@@ -27,7 +28,6 @@ class Inputs:
 
 class Params(Config):
     steps: int = 3
-    pause: float = 0.0
     fault: str = ""
 
 def work(inputs: Inputs, params: Params, run: stage.Run) -> stage.Result:
@@ -37,7 +37,7 @@ def work(inputs: Inputs, params: Params, run: stage.Run) -> stage.Result:
     (run.folder / "total.txt").write_text(str(total))
     for step in range(params.steps):
         run.progress("counting", step, params.steps)
-        time.sleep(params.pause)
+        time.sleep(float(Path("pause").read_text()))
         total += step
     (run.folder / "total.txt").write_text(str(total))
     return stage.Result(kind="episodes", metrics={"total": total})
@@ -85,15 +85,16 @@ stages:
 
 
 def make(root: Path, pause: float = 0.0) -> Path:
-    """A fresh toy repository at `root`."""
+    """A fresh toy repository at `root`; `pause` is in seconds per step of its stages, and changes no result."""
     files = {
         "toys.py": STAGES,
         "start/dvc.yaml": START,
         "dvc.yaml": PIPELINE,
         "configs/start.yaml": "{}\n",
         "start/params.yaml": "seed: 1\nbegin: {steps: 2}\n",
-        "params.yaml": f"seed: 0\nseeds: [0, 1]\nwork: {{steps: 3, pause: {pause}}}\ndecide: {{}}\n",
+        "params.yaml": "seed: 0\nseeds: [0, 1]\nwork: {steps: 3}\ndecide: {}\n",
         "round.yaml": "loop: default\nround: i001\nparents: {policy: start/work}\n",
+        "pause": str(pause),
         ".gitignore": "/data/\n/.local/\n",
         ".dvc/config": "[core]\n    analytics = false\n    check_update = false\n    autostage = false\n",
         ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
