@@ -1,4 +1,7 @@
-"""Make the weights that ship with the project, on a GPU: python -m scripts.make_start_weights --out weights
+"""Make the weights that a loop starts from, on a GPU. Those that ship with the project, and those of another task:
+
+    python -m scripts.make_start_weights --out weights
+    python -m scripts.make_start_weights --task push --out weights
 
 - policy: cloned from 20 demonstrations; succeeds in about half of its episodes.
 - reward: the frame classifier, frozen.
@@ -14,7 +17,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from benchmarks.experiment import EXPERT_ONLY, TASKS, Collection
+from benchmarks.experiment import EXPERT_ONLY, OFFSET, TASKS, Collection, Task
 from coevo.core.artifacts import Artifact
 from coevo.workers.simulation import kept_pools
 from scripts.laboratory import Laboratory
@@ -60,21 +63,24 @@ def collect(work: Collection) -> tuple[Artifact, list[Artifact]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lab", type=Path, default=Path(".local/start_weights"))
+    parser.add_argument("--task", default="pick_place", help="name of a file in configs/simulator")
+    parser.add_argument("--lab", type=Path, help="where everything on the way lies; default: .local/start_weights/TASK")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
     parser.add_argument("--steps", type=int, default=8000)
     parser.add_argument("--batch", type=int, default=256)
     args = parser.parse_args()
-    lab = Laboratory(args.lab)
-    work = Collection(lab, TASKS["pick_place"], args.workers, args.scale)
+    lab = Laboratory(args.lab or Path(".local/start_weights") / args.task)
+    task = TASKS.get(args.task, Task(args.task, OFFSET))
+    work = Collection(lab, task, args.workers, args.scale)
     expert, everything = collect(work)
     training = dict(steps=args.steps, batch=args.batch, learning_rate=8e-4, checkpoint_every=10**6)
     stored = dict(half_precision=True)
     made = {
         "policy": work.policy(20),
         "reward": lab.make(
-            "calibrate_reward", "reward_start", {}, episodes=everything[1:], config="configs/reward/frame_classifier.yaml"
+            "calibrate_reward", "reward_start", {}, episodes=everything[1:],
+            config="configs/reward/frame_classifier.yaml",
         ),
         "world_model": lab.make(
             "pretrain_world_model", "world_model", stored | dict(training=training),

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 from coevo.core import stage
 from coevo.core.artifacts import Artifact
 from coevo.core.stage import Result, Run
 from coevo.records.base import Config
+from coevo.records.interface import Interface, require_same
+from coevo.simulators.build import read_config_file
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Exactly one of these."""
+    """Exactly one of the models."""
 
     policy: Artifact | None = stage.artifact("policy", "a policy to take in", optional=True)
     world_model: Artifact | None = stage.artifact("world_model", "a world model to take in", optional=True)
     reward: Artifact | None = stage.artifact("reward_model", "a reward model to take in", optional=True)
+    simulator: Path | None = stage.config_file("the simulator that it must have been made for", optional=True)
 
 
 class Params(Config):
@@ -29,11 +34,26 @@ def import_start(inputs: Inputs, params: Params, run: Run) -> Result:
     given = [model for model in (inputs.policy, inputs.world_model, inputs.reward) if model is not None]
     if len(given) != 1:
         raise ValueError(f"{len(given)} models were given; give one of --policy, --world-model, --reward")
+    if inputs.simulator is not None:
+        _require_made_for(given[0], inputs.simulator)
     for entry in given[0].manifest.files:
         target = run.folder / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(given[0].path / entry.path, target)
     return Result(given[0].manifest.kind, metrics=dict(given[0].manifest.metrics))
+
+
+def _require_made_for(model: Artifact, simulator: Path) -> None:
+    """ValueError if the model belongs to another simulator, with the command that makes one for this."""
+    interface = Interface.parse(json.loads((model.path / "interface.json").read_text()), str(model.path))
+    try:
+        require_same(interface, str(model.path), read_config_file(simulator).interface, str(simulator))
+    except ValueError as error:
+        raise ValueError(
+            f"{error}\nThe weights that ship are for pick_place. Make those of {simulator.stem} with "
+            f"'python -m scripts.make_start_weights --task {simulator.stem} --out weights' ('Another task' in "
+            "docs/pipeline.md)"
+        ) from None
 
 
 if __name__ == "__main__":

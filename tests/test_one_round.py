@@ -20,12 +20,14 @@ COPIED = ("coevo", "configs", "flows", "tasks", "weights", ".dvc/config", ".dvci
 SETS = {"train": 12, "validation": 6, "admission": 5, "sealed": 8}
 START = {
     "seed": 1,
+    "simulator": "pick_place",
     **{f"{role}_states": {"role": role, "count": count, "workers": 0} for role, count in SETS.items()},
     "collect_demonstrations": {"episodes": [{"name": "clean", "count": 4}], "replayed": 2, "workers": 0},
     "build_dataset": {"mixture": {"expert": 1.0}},
 }
 PARAMS = {
     "seed": 1,
+    "simulator": "pick_place",
     "seeds": [0],
     "promoted_seed": 0,
     "collect_rollouts": {"repeats": 2, "replayed": 2, "workers": 2},

@@ -119,7 +119,7 @@ def test_its_parameters_are_valid(stage: Stage):
 def test_every_section_of_the_parameters_is_read_by_a_stage(loop: str):
     its = Loop(loop, ROOT)
     read = {key for stage in its.stages() for file, key in stage.params if file != "start/params.yaml"}
-    plain = {"seed", "seeds", "promoted_seed"}
+    plain = {"seed", "seeds", "promoted_seed", "simulator"}
     assert set(yaml.safe_load((its.folder / "params.yaml").read_text())) - plain <= read
 
 
