@@ -37,7 +37,8 @@ def run(
         decision = its.decision(current)
     stopped = decision is not None and decision.outcome == "stop"
     if done and (number(current) >= rounds_wanted or stopped):
-        console.print(f"nothing to do: round {current} is finished", markup=False)
+        why = "is finished" if number(current) >= rounds_wanted else "was the last: its decision stopped the loop"
+        console.print(f"nothing to do: round {current} {why}", markup=False)
     else:
         _run_flow(rounds_wanted, loop)
     show_report(its)
@@ -113,7 +114,8 @@ def lineage(
     def show(sha256: str, role: str, depth: int) -> None:
         node = nodes[sha256]
         again = "  (see above)" if sha256 in shown and node["parents"] else ""
-        console.print(f"{'  ' * depth}{role}{node['id']}  {sha256[:12]}  {node['stage']}{again}", markup=False)
+        line = f"{'  ' * depth}{role}{node['id']}  {sha256[:12]}  {node['stage']}{again}"
+        console.print(line, markup=False, soft_wrap=True)
         if not again:
             shown.add(sha256)
             for name, parent in node["parents"].items():
@@ -139,7 +141,7 @@ def show_report(loop: Loop) -> bool:
     console.print(f"\n{summary['title']}\n", style="bold", markup=False)
     console.print(table)
     console.print()
-    for sentence in summary["findings"]:
+    for sentence in (*summary["findings"], summary["reason"]):
         console.print(f"- {sentence}", markup=False)
     console.print(f"\nreport: {folder / 'report.html'}", markup=False, soft_wrap=True)
     return True
@@ -174,7 +176,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, Held, repro.StageFailed) as error:
-        console.print(str(error), style="red", markup=False)
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
         sys.exit(1)
 
 
