@@ -64,9 +64,11 @@ def ordered(stages: Iterable[Stage]) -> tuple[Stage, ...]:
 
 def reads_from(stage: Stage, other: Stage) -> bool:
     """Whether a dependency of `stage` is an output of `other`, lies in one, or holds one."""
-    return any(
-        dep == out or dep.startswith(f"{out}/") or out.startswith(f"{dep}/") for dep in stage.deps for out in other.outs
-    )
+    return any(_overlap(dep, out) for dep in stage.deps for out in other.outs)
+
+
+def _overlap(dep: str, out: str) -> bool:
+    return dep == out or dep.startswith(f"{out}/") or out.startswith(f"{dep}/")
 
 
 def downstream(stages: Iterable[Stage], changed: Iterable[str]) -> set[str]:
@@ -102,6 +104,24 @@ def check_parameters(root: Path, files: Iterable[str], stages: Iterable[Stage]) 
         for key, address in read.items():
             if key not in known:
                 raise ValueError(f"{file}: key '{key}' is missing, which {address} reads")
+
+
+def check_inputs(root: Path, stages: Iterable[Stage], open_folder: str) -> None:
+    """ValueError for a file or folder that a stage reads, that is not there, and that no stage makes.
+
+    Data outside `open_folder`, where the open round's lie, may still be fetched and are DVC's to look for.
+    """
+    stages = list(stages)
+    outs = [out for stage in stages for out in stage.outs]
+    for stage in stages:
+        for dep in stage.deps:
+            elsewhere = dep.startswith("data/") and not dep.startswith(f"{open_folder}/")
+            if elsewhere or (root / dep).exists() or any(_overlap(dep, out) for out in outs):
+                continue
+            there = [str(path.relative_to(root)) for path in (root / dep).parent.glob("*")]
+            near = difflib.get_close_matches(dep, [*outs, *there], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{stage.address} reads {dep}, which is not there and which no stage makes{hint}")
 
 
 def _stages(root: Path, file: str) -> list[Stage]:

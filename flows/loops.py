@@ -87,11 +87,13 @@ class Loop:
     def stages(self) -> tuple[graph.Stage, ...]:
         """Stages of the start and of the open round, in the order in which they run.
 
-        ValueError where a params.yaml lacks what they read or holds what none of them does.
+        ValueError where a params.yaml lacks what they read or holds what none of them does, and where they read a file
+        or folder that is not there and that none of them makes.
         """
         files = [file for file in (START, self.pipeline) if (self.root / file).is_file()]
         stages = graph.read(self.root, files)
         graph.check_parameters(self.root, files, stages)
+        graph.check_inputs(self.root, stages, str(self.data(self.open_round().round).relative_to(self.root)))
         return stages
 
     def data(self, round: str) -> Path:

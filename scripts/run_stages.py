@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from flows.graph import Stage  # noqa: E402
 from flows.loops import START, Loop  # noqa: E402
+from flows.rounds import remove_strays  # noqa: E402
 
 LIST = "data/made_without_dvc.json"
 
@@ -46,6 +47,8 @@ def main() -> int:
     stages = [stage for stage in loop.stages() if not args.only or _chosen(stage, args.only)]
     if not stages:
         parser.error(f"no stage is called {' or '.join(args.only)}; there is: {', '.join(_names(loop))}")
+    if not args.dry:
+        remove_strays(loop)
     print(f"Without DVC: results are listed in {LIST} and are not in DVC's cache.", flush=True)
     began = time.monotonic()
     for index, stage in enumerate(stages, start=1):

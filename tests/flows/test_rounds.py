@@ -21,10 +21,15 @@ def test_strays_go_and_what_a_running_stage_writes_stays(tmp_path):
     [
         ("params.yaml", "work:", "wrok:", "params.yaml: no stage reads the key 'wrok'; did you mean 'work'?"),
         ("params.yaml", "decide: {}\n", "", "params.yaml: key 'decide' is missing, which decide reads"),
+        ("dvc.yaml", '["data/${loop}/${round}/policy",', '["data/${loop}/${round}/polices",',
+         "decide reads data/default/i001/polices, which is not there and which no stage makes; did you mean "),
+        ("start/dvc.yaml", "[configs/start.yaml]", "[configs/strat.yaml]",
+         "start/dvc.yaml:begin reads configs/strat.yaml, which is not there and which no stage makes; did you mean "
+         "configs/start.yaml?"),
         ("start/params.yaml", "begin:", "begn:", "start/params.yaml: no stage reads the key 'begn'; did you mean"),
     ],
 )  # fmt: skip
-def test_a_misspelled_or_missing_section_is_named_before_anything_runs(tmp_path, file, old, new, said):
+def test_what_cannot_work_is_named_before_anything_runs(tmp_path, file, old, new, said):
     loop = Loop(root=toys.make(tmp_path))
     text = (tmp_path / file).read_text()
     (tmp_path / file).write_text(text.replace(old, new))
