@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import model_validator
+
 from coevo.records.base import Config
 
 
@@ -51,6 +53,12 @@ class Calibration(Config):
     """Simulator episodes that the model was not trained on; from a later round they may begin where others did that it
     was."""
     weights_sha256: str
+
+    @model_validator(mode="after")
+    def _all_read(self) -> Calibration:
+        if self.frames_read != self.frames_given:
+            raise ValueError(f"{self.frames_given} frames were given for a verdict and {self.frames_read} were read")
+        return self
 
 
 class Fidelity(Config):
@@ -138,4 +146,5 @@ class Decision(Config):
     reason: str
     round: str
     parents: dict[str, str]
-    """What the next round starts from: role -> round id or 'start'."""
+    """What the next round starts from, by role: this round's id where it goes on from what this one made, else the id
+    of an artifact."""

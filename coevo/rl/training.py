@@ -72,11 +72,12 @@ def train(
     if validation is not None:
         outcome.best_success = validation.success(0)
         outcome.checks.append((0, outcome.best_success))
+    truncates = isinstance(algorithm.estimator, Ppo) and algorithm.estimator.horizon == "truncation"
     below = 0
     for update in range(1, warmup + algorithm.updates + 1):
         trajectories, verdicts = _episodes(algorithm, roll, sampler, update)
         outcome.episodes += len(trajectories)
-        final = _final_value(policy, trajectories) if isinstance(algorithm.estimator, Ppo) else None
+        final = _final_value(policy, trajectories) if truncates else None
         decisions, useful = pack(trajectories, verdicts, algorithm, policy.interface.chunk_frames, final)
         numbers = learner.update(decisions)
         numbers |= {
