@@ -1,4 +1,4 @@
-"""Draw one set of initial states from a simulator. Sets of other roles hold other states, and that is checked."""
+"""Draw one set of initial states from a simulator. Sets of other roles hold other states; --exclude checks it."""
 
 from __future__ import annotations
 

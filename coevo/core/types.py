@@ -152,20 +152,6 @@ class Verdicts:
     reward_model: str
 
 
-@dataclass(frozen=True)
-class ClipBatch:
-    """Windows cut from episodes for training a world model: 1 initial frame, then consecutive frames."""
-
-    frames: UInt8[Tensor, "b w h w2 3"]
-    poses: Float32[Tensor, "b w s 4"]
-    """Commanded position (metres) and gripper command after each of the s control steps that led to the frame."""
-    instructions: tuple[str, ...]
-    padded: Int64[Tensor, " b"]
-    """How many history frames repeat the initial frame because the episode had not begun."""
-    success: Bool[Tensor, "b w"]
-    """Simulator truth per frame, for weights, heads and evaluation."""
-
-
 def take_rows(item, rows: Tensor | Sequence[int]):
     """The same dataclass with only `rows` of every batched field (tensors, tuples and nested dataclasses)."""
     index = torch.as_tensor(rows)

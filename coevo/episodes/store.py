@@ -65,8 +65,6 @@ class EpisodeRow:
     outcome: str
     """'success', 'near' or 'failure'; 'unknown' where no simulator watched."""
     success: bool
-    split: str = ""
-    """Filled in by a dataset: 'train' or 'validation'."""
 
 
 class EpisodeSet:

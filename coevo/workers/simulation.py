@@ -172,19 +172,6 @@ class ParallelSimulator(Rows):
         self._pool = None
 
 
-def collect_expert(
-    config: SimulatorConfig,
-    starts: Sequence[InitialState],
-    perturbations: Sequence[Perturbation],
-    workers: int,
-    stream: Sequence[int | str],
-) -> list[Episode]:
-    """One expert episode for each start, under the perturbation beside it; keyed as in `expert_streams`."""
-    kinds = [perturbation.kind for perturbation in perturbations]
-    with ParallelSimulator(config, workers) as simulator:
-        return simulator.demonstrate(starts, perturbations, expert_streams(starts, kinds, stream))
-
-
 def expert_streams(
     starts: Sequence[InitialState], names: Sequence[str], stream: Sequence[int | str]
 ) -> list[tuple[int | str, ...]]:

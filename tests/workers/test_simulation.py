@@ -13,7 +13,7 @@ from coevo.records.base import read_yaml
 from coevo.simulators.build import read_config, read_config_file
 from coevo.simulators.perturbations import Perturbation
 from coevo.workers.experts import Demonstrations, Pairs, plan
-from coevo.workers.simulation import ParallelSimulator, collect_expert, expert_streams
+from coevo.workers.simulation import ParallelSimulator, expert_streams
 from tests.simulators.scenes import PICK_PLACE, noisy_episodes, pick_place, starts
 
 CONFIG = read_config_file(PICK_PLACE)
@@ -84,7 +84,9 @@ def test_expert_rows_are_keyed_by_start_name_and_repetition():
 
 def test_collected_expert_episodes_differ_between_repetitions():
     noise = Perturbation(kind="noise", severity=(0.2, 0.2))
-    first, second = collect_expert(CONFIG, [starts()[0]] * 2, [noise] * 2, 0, (0,))
+    twice = [starts()[0]] * 2
+    with ParallelSimulator(CONFIG, 0) as simulator:
+        first, second = simulator.demonstrate(twice, [noise] * 2, expert_streams(twice, ["noise"] * 2, (0,)))
     assert not torch.equal(first.actions, second.actions) and np.isfinite(first.proprio.numpy()).all()
     assert torch.equal(first.frames[0], second.frames[0])
 
