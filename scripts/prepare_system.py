@@ -1,4 +1,7 @@
-"""Bring what pip cannot: install it where we may, else say the exact command. python -m scripts.prepare_system renderer"""
+"""Bring what pip cannot: install it where we may, else say the exact command.
+
+python -m scripts.prepare_system renderer
+"""
 
 from __future__ import annotations
 
