@@ -3,5 +3,5 @@
 import os
 
 # Waiting OpenMP threads sleep instead of spinning. Beside busy simulator workers, or another user's job, spinning
-# threads slow each other down many times over; on an idle machine the difference is small. It is read when torch is loaded.
+# threads slow each other down many times over. It is read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
