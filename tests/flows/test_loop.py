@@ -193,7 +193,8 @@ def test_a_stop_decision_ends_the_loop_early(tmp_path, coevo):
     (root / "params.yaml").write_text(yaml.safe_dump(values | {"decide": {"outcome": "stop"}}))
     assert coevo(root, "run", "--rounds", "3").returncode == 0
     assert yaml.safe_load((root / "round.yaml").read_text())["round"] == "i001"
-    assert "nothing to do: round i001 is finished" in coevo(root, "run", "--rounds", "3").stdout
+    again = coevo(root, "run", "--rounds", "3")
+    assert "nothing to do: round i001 was the last: its decision stopped the loop" in again.stdout
 
 
 def test_a_sealing_that_was_killed_midway_is_finished_by_the_next_run(tmp_path):
