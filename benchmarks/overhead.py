@@ -3,8 +3,8 @@
     python -m benchmarks.overhead --out docs/results/overhead.json
 
 Each repeat runs the same graph by `python -m` alone, by `dvc repro` and by `coevo run`, one after the other in fresh
-repositories, once with few training seeds and once with many: what a further stage takes is the difference, and the
-rest is what starting takes. Numbers mean something on an idle machine only; the load average is printed beside them.
+repositories. What a stage takes is read between the first and the last of them, so that starting stays apart. Numbers
+mean something on an idle machine only; the load average is printed beside them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from coevo.records.outcomes import Figure
 from flows import graph
 from tests.flows import toys
 
-FEW, MANY = 2, 12
+SEEDS = 12
 """Training seeds, each of which is a stage."""
 FILES = ("start/dvc.yaml", "dvc.yaml")
-ARMS = {"python -m": (), "dvc repro": ("dvc", "repro", "--quiet"), "coevo run": ("flows.cli", "run")}
+ARMS = {"python -m": (), "dvc repro": ("dvc", "repro"), "coevo run": ("flows.cli", "run")}
+MARKS = {"dvc repro": "Running stage", "coevo run": "  done  "}
+"""What a line holds that tells of one stage."""
 
 
 def main() -> None:
@@ -48,37 +50,50 @@ def measure() -> dict[tuple[str, str], float]:
     """Seconds by (metric, arm)."""
     numbers = {}
     for arm in ARMS:
-        with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
-            short, long = run(repository(Path(few), FEW), arm), run(repository(Path(many), MANY), arm)
-            numbers["seconds_per_stage", arm] = (long - short) / (MANY - FEW)
+        with tempfile.TemporaryDirectory() as folder:
+            root = repository(Path(folder))
+            times = alone(root) if arm == "python -m" else told(root, arm)
+            numbers["seconds_per_stage", arm] = (times[-1] - times[0]) / (len(times) - 1)
             if arm != "python -m":
-                numbers["seconds_with_nothing_to_do", arm] = run(Path(many), arm)
+                added = numbers["seconds_per_stage", arm] - numbers["seconds_per_stage", "python -m"]
+                numbers["seconds_added_per_stage", arm] = added
+                began = time.perf_counter()
+                told(root, arm)
+                numbers["seconds_with_nothing_to_do", arm] = time.perf_counter() - began
             if arm == "coevo run":
-                numbers["seconds_to_start", arm] = short - (FEW + 2) * numbers["seconds_per_stage", arm]
-    for arm in list(ARMS)[1:]:
-        added = numbers["seconds_per_stage", arm] - numbers["seconds_per_stage", "python -m"]
-        numbers["seconds_added_per_stage", arm] = added
+                numbers["seconds_to_start", arm] = times[0] - numbers["seconds_per_stage", arm]
     return numbers
 
 
-def repository(root: Path, seeds: int) -> Path:
-    """A toy repository with so many training seeds."""
+def repository(root: Path) -> Path:
+    """A toy repository with many training seeds."""
     toys.make(root)
     file = root / "params.yaml"
-    file.write_text(file.read_text().replace("seeds: [0, 1]", f"seeds: {list(range(seeds))}"))
+    file.write_text(file.read_text().replace("seeds: [0, 1]", f"seeds: {list(range(SEEDS))}"))
     return root
 
 
-def run(root: Path, arm: str) -> float:
-    """Seconds for all stages of a repository that are not made yet."""
-    stages = graph.read(root, FILES)
-    commands = [[sys.executable, "-m", *ARMS[arm]]] if ARMS[arm] else [stage.command for stage in stages]
-    began = time.perf_counter()
-    for command in commands:
-        subprocess.run(
-            command, cwd=root, env=toys.environment(), shell=isinstance(command, str), check=True, capture_output=True
-        )
-    return time.perf_counter() - began
+def alone(root: Path) -> list[float]:
+    """Seconds from the beginning to the end of each stage, run by its command alone."""
+    began, times = time.perf_counter(), []
+    for stage in graph.read(root, FILES):
+        subprocess.run(stage.command, shell=True, cwd=root, env=toys.environment(), check=True, capture_output=True)
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def told(root: Path, arm: str) -> list[float]:
+    """Seconds from the beginning to each line that tells of a stage."""
+    began, times = time.perf_counter(), []
+    environment = toys.environment(PYTHONUNBUFFERED="1")
+    command = [sys.executable, "-m", *ARMS[arm]]
+    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if MARKS[arm] in line:
+                times.append(time.perf_counter() - began)
+    if process.returncode:
+        raise RuntimeError(f"'{' '.join(ARMS[arm])}' ended with status {process.returncode} in {root}")
+    return times
 
 
 def figure(metric: str, arm: str, values: list[float]) -> dict:
