@@ -1,4 +1,4 @@
-"""A whole round at test size: the real simulator, the start that ships, the real DVC graph, run from the command line."""
+"""A whole round at test size: the real simulator, the start that ships, the real DVC graph, by the command line."""
 
 import json
 import shutil
