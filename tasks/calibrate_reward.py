@@ -16,6 +16,7 @@ from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
 from coevo.episodes import store
+from coevo.evaluation.drive import reached
 from coevo.records.base import Config, read_yaml
 from coevo.records.interface import Interface, require_same
 from coevo.rewards import build, classifier
@@ -52,7 +53,7 @@ def calibrate_reward(inputs: Inputs, params: Params, run: Run) -> Result:
     frames = torch.cat([part.frames for part in arrays])
     success = torch.cat([part.success for part in arrays])
     states = [state for part in arrays for state in part.states]
-    truth = success[:, interface.success_from - 1 :].any(dim=1)
+    truth = reached(success, interface.success_from)
     device = best_device()
     if inputs.reward is not None:
         model = build.load(inputs.reward, device)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevo.core import stage
+from coevo.core import models, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.stage import Result, Run
 from coevo.records.base import Config
-from coevo.records.interface import Interface, require_same
+from coevo.records.interface import require_same
 from coevo.simulators.build import read_config_file
 
 
@@ -45,7 +44,7 @@ def import_start(inputs: Inputs, params: Params, run: Run) -> Result:
 
 def _require_made_for(model: Artifact, simulator: Path) -> None:
     """ValueError if the model belongs to another simulator, with the command that makes one for this."""
-    interface = Interface.parse(json.loads((model.path / "interface.json").read_text()), str(model.path))
+    interface = models.interface_of(model)
     try:
         require_same(interface, str(model.path), read_config_file(simulator).interface, str(simulator))
     except ValueError as error:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from pydantic import NonNegativeInt, PositiveInt
 
-from coevo.core import stage
+from coevo.core import models, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
@@ -71,7 +71,7 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
     """Train, check along the way, and publish the weights of the best check."""
     refused = _refusal(inputs, params)
     if refused:
-        for name in ("config.json", "interface.json", "weights.safetensors"):
+        for name in models.FILES:
             shutil.copyfile(inputs.policy.path / name, run.folder / name)
         return Result("policy", {"outcome": "not_admitted", "reason": refused})
     device = best_device()

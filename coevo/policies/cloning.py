@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -10,6 +9,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
 from coevo.core import random
+from coevo.core.schedule import cosine
 from coevo.policies.config import Cloning
 from coevo.policies.small import SmallPolicy
 
@@ -37,7 +37,7 @@ def clone(
         shown, pose = frames[rows], proprio[rows].clone()
         noise = torch.randn((len(rows), 3, *shown.shape[1:3]), generator=source, device=device) * settings.image_noise
         pose[:, :3] += torch.randn((len(rows), 3), generator=source, device=device) * settings.command_noise
-        rate = settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / settings.steps))
+        rate = settings.learning_rate * cosine(step, settings.steps)
         optimiser.param_groups[0]["lr"] = rate
         features = policy.features(shown, pose, words[rows], noise)
         # The likelihood of a fixed-scale head, divided by its curvature so that losses compare between scales.

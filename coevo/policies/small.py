@@ -9,6 +9,7 @@ from torch.distributions import Distribution, Laplace, Normal
 
 from coevo.core import frames as pixels
 from coevo.core import kinematics, random, text
+from coevo.core.layers import strided_convolutions
 from coevo.core.types import ActionChunk, Observation, Sampling
 from coevo.policies.config import FixedGaussian, SmallPolicyConfig
 from coevo.records.interface import Interface
@@ -25,17 +26,13 @@ class SmallPolicy(nn.Module):
                 "choose 'segments' in the policy's file to fit the simulator's"
             )
         self.config, self.interface, self.id = config, interface, id
-        size, layers, last = len(interface.action.names), [], 3
-        for kernel, channels in zip((5, 3, 3, 3), config.channels, strict=True):
-            layers += [nn.Conv2d(last, channels, kernel, 2, kernel // 2), nn.GroupNorm(8, channels), nn.SiLU()]
-            last = channels
-        self.encoder = nn.Sequential(*layers, nn.Flatten())
-        cells = (interface.camera.height // 16) * (interface.camera.width // 16)
+        layers, features = strided_convolutions(config.channels, interface.camera)
+        self.encoder = nn.Sequential(*layers)
         w = config.width
-        self.image = nn.Sequential(nn.Linear(last * cells, w), nn.SiLU())
+        self.image = nn.Sequential(nn.Linear(features, w), nn.SiLU())
         self.instruction = nn.EmbeddingBag(text.VOCABULARY, 16, mode="mean", padding_idx=0)
         self.trunk = nn.Sequential(nn.Linear(w + len(interface.proprio) + 16, w), nn.SiLU())
-        self.mean = nn.Linear(w, config.segments * size)
+        self.mean = nn.Linear(w, config.segments * len(interface.action.names))
         self.critic = nn.Sequential(nn.Linear(w, w), nn.SiLU(), nn.Linear(w, 1)) if config.critic else None
 
     def act(self, observation: Observation, keys: Int64[Tensor, " n"], sampling: Sampling) -> ActionChunk:

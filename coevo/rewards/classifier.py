@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -12,6 +11,8 @@ from torch import Tensor, nn
 
 from coevo.core import frames as pixels
 from coevo.core import random
+from coevo.core.layers import strided_convolutions
+from coevo.core.schedule import cosine
 from coevo.core.types import Verdicts
 from coevo.records.interface import Interface
 from coevo.records.outcomes import Calibration
@@ -25,12 +26,8 @@ class FrameClassifier(nn.Module):
         super().__init__()
         self.config, self.interface, self.id = config, interface, id
         self.calibration: Calibration | None = None
-        layers, last = [], 3
-        for kernel, channels in zip((5, 3, 3, 3), config.channels, strict=True):
-            layers += [nn.Conv2d(last, channels, kernel, 2, kernel // 2), nn.GroupNorm(8, channels), nn.SiLU()]
-            last = channels
-        cells = (interface.camera.height // 16) * (interface.camera.width // 16)
-        self.net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(last * cells, 64), nn.SiLU(), nn.Linear(64, 1))
+        layers, features = strided_convolutions(config.channels, interface.camera)
+        self.net = nn.Sequential(*layers, nn.Linear(features, 64), nn.SiLU(), nn.Linear(64, 1))
 
     def logits(self, frames: Float32[Tensor, "n 3 h w"]) -> Float32[Tensor, " n"]:
         """Of success, per frame in [-1, 1]."""
@@ -98,9 +95,7 @@ def fit(
         images = pixels.to_float(shown[rows])
         scale = torch.rand(len(rows), 1, 1, 1, generator=source, device=device) * settings.image_noise
         images = images + torch.randn(images.shape, generator=source, device=device) * scale
-        optimiser.param_groups[0]["lr"] = (
-            settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / settings.steps))
-        )
+        optimiser.param_groups[0]["lr"] = settings.learning_rate * cosine(step, settings.steps)
         loss = F.binary_cross_entropy_with_logits(model.logits(images), labels[rows].float())
         optimiser.zero_grad()
         loss.backward()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from coevo.core import frames as pixels
 from coevo.core import random
+from coevo.core.schedule import cosine
 from coevo.worlds.codecs import ConvAutoencoder
 from coevo.worlds.config import ConvCodec
 
@@ -39,7 +39,7 @@ def train_codec(
         weight = 1.0 + (FOREGROUND_WEIGHT - 1.0) * differs[:, None].float()
         target = pixels.to_float(shown)
         rate = settings.learning_rate * min(1.0, (step + 1) / 50)
-        optimiser.param_groups[0]["lr"] = rate * 0.5 * (1.0 + math.cos(math.pi * step / settings.steps))
+        optimiser.param_groups[0]["lr"] = rate * cosine(step, settings.steps)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             latents = codec.encoder(target).float()
             scale = latents.detach().std(dim=(0, 2, 3), keepdim=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from coevo.core import kinematics, random
 from coevo.core.capture import Captured
+from coevo.core.schedule import cosine
 from coevo.worlds.config import WorldTraining
 from coevo.worlds.world_model import Window, WorldModel
 
@@ -228,7 +228,7 @@ class WorldTrainer:
     def _set_rate(self) -> None:
         settings, done = self.settings, self.step
         warm = min(1.0, (done + 1) / min(settings.warmup, settings.steps))
-        rate = settings.learning_rate * warm * 0.5 * (1.0 + math.cos(math.pi * done / settings.steps))
+        rate = settings.learning_rate * warm * cosine(done, settings.steps)
         group = self.optimiser.param_groups[0]
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
