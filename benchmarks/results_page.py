@@ -98,8 +98,8 @@ def summaries(figures: Sequence[Figure]) -> str:
 
 
 FILM_LEGEND = (
-    "Each block is one admission episode, the same actions in every row: the simulator, the base world model, and the "
-    "arm's. A green bar means that the frozen reward reads a success, a red one that it does not."
+    "Each block is one admission episode, the same actions in both rows: the simulator and the arm's world model, its "
+    "worst disagreements first. A green bar means that the frozen reward reads a success, a red one that it does not."
 )
 
 
@@ -109,7 +109,7 @@ def films(folder: Path, per_arm: int = 2) -> Image.Image:
     for file in sorted(folder.glob("*_strips.json")):
         arm = file.stem.removesuffix("_strips")
         if (folder / f"{arm}_{strips.FRAMES}").exists():
-            blocks += [block(strip, ("simulator", "base", arm)) for strip in load(folder, arm)[:per_arm]]
+            blocks += [block(strip, ("simulator", arm)) for strip in load(folder, arm)[:per_arm]]
     return stacked(blocks)
 
 
@@ -131,7 +131,7 @@ def load(folder: Path, arm: str) -> list[Strip]:
 def block(strip: Strip, names: Sequence[str]) -> np.ndarray:
     """One episode's rows, each with its name and a bar in the colour of what was read."""
     rows = []
-    for row, name in zip(strip.rows, names, strict=False):
+    for row, name in zip(strip.rows, names, strict=True):
         frames = np.concatenate(list(row.frames[shown_frames(len(row.frames))]), axis=1)
         bar = np.empty((frames.shape[0], 6, 3), np.uint8)
         bar[:] = (40, 160, 60) if row.read_success else (200, 50, 40)
