@@ -28,7 +28,6 @@ from coevo.records.outcomes import Admission, Evaluation, Figure, Interval, Mism
 from coevo.workers.simulation import kept_pools
 from scripts.laboratory import Laboratory
 
-CONFIG = "configs/world_model/wan_laptop.yaml"
 ALGORITHM = dict(updates=16, states=32, group=8, ratio="chunk")
 SIMULATOR_ARM = "simulator"
 CURVES = ("success", "useful_frames", "validation_success", "kl")
@@ -46,9 +45,9 @@ class Experiment:
         """Data, world models, admission, then seeds in the order in which they matter."""
         work, lab = self.work, self.lab
         train = work.states("train", 1280)
-        self.start = work.policy(20)
+        self.start = work.policy(self.args.demonstrations)
         own = work.rollouts("rollouts_own", self.start, train, 2)
-        weak = work.rollouts("rollouts_10_4", work.policy(10, 4), train, 1)
+        weak = work.rollouts("rollouts_weak", work.policy(self.args.demonstrations // 2, 4), train, 1)
         expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
         sources = [expert, own, weak]
         self.reward = work.reward([own, weak])
@@ -58,7 +57,7 @@ class Experiment:
         mixtures = {"success_only": SUCCESS_ONLY, "mix": FAILURE_MIX, "pairs": WITH_PAIRS}
         for arm in ("mix", "success_only", "pairs"):
             data = work.dataset(f"data_{arm}", mixtures[arm], sources + ([work.pairs()] if arm == "pairs" else []))
-            settings = dict(steps=self.args.steps, batch=self.args.batch, learning_rate=6e-4, checkpoint_every=10**6)
+            settings = dict(steps=self.args.steps, batch=self.args.batch, learning_rate=4e-4, checkpoint_every=1000)
             models[arm] = lab.make(
                 "train_world_model", f"world_{arm}", dict(training=settings), dataset=data, world_model=base
             )
@@ -82,14 +81,14 @@ class Experiment:
         start = self.args.start_weights / "world_model_expert" if self.args.start_weights else None
         if start is not None:
             return self.lab.make("import_start", "world_base", {}, world_model=start)
-        settings = dict(batch=self.args.batch, learning_rate=8e-4, checkpoint_every=10**6)
+        settings = dict(batch=self.args.batch, learning_rate=5e-4, checkpoint_every=1000)
         codec = self.lab.make(
             "pretrain_world_model", "codec", dict(training=settings | dict(steps=1)),
-            dataset=self.work.dataset("data_mix", FAILURE_MIX, sources), config=CONFIG,
+            dataset=self.work.dataset("data_mix", FAILURE_MIX, sources), config=self.args.config,
         )  # fmt: skip
         return self.lab.make(
             "pretrain_world_model", "world_base", dict(training=settings | dict(steps=self.args.base_steps)),
-            dataset=self.work.dataset("data_expert", EXPERT_ONLY, [expert]), config=CONFIG, codec=codec,
+            dataset=self.work.dataset("data_expert", EXPERT_ONLY, [expert]), config=self.args.config, codec=codec,
         )  # fmt: skip
 
     def admit(self, arm: str, model: Artifact) -> None:
@@ -209,6 +208,8 @@ def main() -> None:
     parser.add_argument("--task", default="pick_place", choices=TASKS)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--lab", type=Path, default=Path(".local/one_gpu"))
+    parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
+    parser.add_argument("--demonstrations", type=int, default=20, help="from which the start policy is cloned")
     parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")

@@ -1,4 +1,4 @@
-"""Milliseconds per training step and dreamed frames per second, captured as one CUDA graph against plain calls.
+"""Milliseconds per training step and dreamed frames per second: compiled blocks, one CUDA graph, plain calls.
 
 On one GPU: python -m benchmarks.world_model_speed --out OUT. On a CPU nothing is captured and the ratio is 1.
 """
@@ -36,9 +36,10 @@ def main() -> None:
     results = []
     for name in args.models:
         config = WorldModelConfig.parse(read_yaml(Path(f"configs/world_model/{name}.yaml")), name)
-        for captured in (True, False):
-            found = measure(config, interface, args.batch, args.steps, captured)
-            results.append(dict(model=name, captured=captured, batch=args.batch) | found)
+        for captured, compiled in ((True, True), (True, False), (False, False)):
+            variant = config.model_copy(update=dict(compile=compiled))
+            found = measure(variant, interface, args.batch, args.steps, captured)
+            results.append(dict(model=name, captured=captured, compiled=compiled, batch=args.batch) | found)
             print(json.dumps(results[-1]), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "world_model_speed.json").write_text(json.dumps(results, indent=1) + "\n")
@@ -47,7 +48,7 @@ def main() -> None:
 def measure(config: WorldModelConfig, interface, batch: int, steps: int, captured: bool) -> dict[str, float]:
     """Medians over `steps` training steps, and over one episode of `batch` dreamed rows."""
     device = best_device()
-    model = WorldModel(config, interface).to(device)
+    model = WorldModel(config, interface).on(device)
     n, f, t = 64, interface.frames, interface.horizon
     source = random.generator(0, "speed")
     frames = torch.randint(0, 256, (n, f + 1, 64, 64, 3), dtype=torch.uint8, generator=source)

@@ -53,7 +53,7 @@ def pretrain_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
             run.progress("codec", step, config.codec.steps, f"loss {loss:.4f}")
 
         train_codec(model.codec, config.codec, arrays.frames.flatten(0, 1), run.seed, report_codec)
-    fitting.fit(model.to(device), arrays, data.weights("train"), params.training, run)
+    fitting.fit(model.on(device), arrays, data.weights("train"), params.training, run)
     build.save(model, run.folder, torch.bfloat16 if params.half_precision else torch.float32)
     return Result("world_model", {"steps": params.training.steps}, sorted(set(arrays.states)))
 

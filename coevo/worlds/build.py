@@ -22,4 +22,4 @@ def load(artifact: Artifact, device: str | torch.device = "cpu") -> WorldModel:
     config, interface, state = models.read(artifact, WorldModelConfig)
     model = WorldModel(config, interface, artifact.id)
     model.load_state_dict({name: value.float() for name, value in state.items()})
-    return model.to(device).eval()
+    return model.on(device).eval()

@@ -86,6 +86,8 @@ class WorldModelConfig(Config):
     """Absolute commanded pose per frame in the modulation."""
     sampling_steps: PositiveInt = 4
     """Euler steps per chunk when dreaming."""
+    compile: bool = False
+    """On a GPU, compile the transformer's blocks: half a minute once per process, then shorter steps."""
 
 
 class WorldTraining(Config):

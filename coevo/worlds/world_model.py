@@ -48,6 +48,12 @@ class WorldModel(nn.Module):
         pose_size = 4 * interface.stride * temporal
         self.net = wan.build_transformer(config.transformer, self.codec.channels, pose_size, self.codec.factor)
 
+    def on(self, device: str | torch.device) -> WorldModel:
+        """This model, moved; on a GPU its blocks are compiled where the configuration says so."""
+        if self.config.compile and torch.device(device).type == "cuda":
+            self.net.transformer.compile_repeated_blocks(fullgraph=True)
+        return self.to(device)
+
     @property
     def context(self) -> int:
         """Latent frames before the future ones."""
