@@ -168,3 +168,14 @@ def test_a_configuration_names_its_kind():
     assert isinstance(parsed.transformer, NewTransformer)
     with pytest.raises(ValueError, match="here: .*transformer"):
         WorldModelConfig.parse({"transformer": {"kind": "newer"}, "codec": {"kind": "pixels"}}, "here")
+
+
+def test_blocks_are_compiled_on_a_gpu_where_the_configuration_says_so_and_never_on_a_cpu(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(WanTransformer3DModel, "compile_repeated_blocks", lambda self, **options: compiled.append(options))
+    model = make_model(compile=True)
+    monkeypatch.setattr(model, "to", lambda device: model)
+    model.on("cpu")
+    assert compiled == []
+    model.on("cuda")
+    assert compiled == [{"fullgraph": True}]
