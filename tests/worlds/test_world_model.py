@@ -172,7 +172,8 @@ def test_a_configuration_names_its_kind():
 
 def test_blocks_are_compiled_on_a_gpu_where_the_configuration_says_so_and_never_on_a_cpu(monkeypatch):
     compiled = []
-    monkeypatch.setattr(WanTransformer3DModel, "compile_repeated_blocks", lambda self, **options: compiled.append(options))
+    noted = lambda self, **options: compiled.append(options)  # noqa: E731
+    monkeypatch.setattr(WanTransformer3DModel, "compile_repeated_blocks", noted)
     model = make_model(compile=True)
     monkeypatch.setattr(model, "to", lambda device: model)
     model.on("cpu")
