@@ -12,12 +12,14 @@ from coevo.core import stage
 from coevo.core.artifacts import Artifact
 from coevo.core.stage import Result, Run
 from coevo.evaluation import strips
+from coevo.evaluation.intervals import seed_interval
 from coevo.evaluation.report.data import Curve, EarlierRound, ReportData, Source, figures
 from coevo.evaluation.report.render import headline, render
 from coevo.evaluation.report.sentences import findings, title
 from coevo.records.base import Config
 from coevo.records.interface import Interface
 from coevo.records.outcomes import Admission, Calibration, Decision, Evaluation, Figure, Mismatch
+from coevo.rl.seeds import judge
 
 PANELS = (
     ("World model loss", "world_model/loss"),
@@ -58,7 +60,7 @@ def compare_rounds(inputs: Inputs, params: Params, run: Run) -> Result:
     """Assemble, render, and write the three files."""
     data = assemble(inputs, params)
     (run.folder / "report.html").write_text(render(data))
-    numbers = [figure.model_dump(mode="json") for figure in figures(data)]
+    numbers = [figure.model_dump(mode="json") for figure in (*figures(data), *_seed_figures(data))]
     (run.folder / "figures.json").write_text(json.dumps(numbers, indent=1) + "\n")
     summary = dict(
         round=data.decision.round, outcome=data.decision.outcome, reason=data.decision.reason, title=title(data),
@@ -71,6 +73,15 @@ def compare_rounds(inputs: Inputs, params: Params, run: Run) -> Result:
     )
     (run.folder / "headline.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     return Result("report", metrics=_metrics(data))
+
+
+def _seed_figures(data: ReportData) -> tuple[Figure, ...]:
+    """What the training seeds came to together on sealed states, where several were trained."""
+    criterion = data.admission.criterion.seeds
+    if criterion is None or not data.trained or len(data.gains()) < 2:
+        return ()
+    mean = seed_interval(data.gains())
+    return judge(data.sealed, criterion, data.admission.criterion_sha256, mean).figures("over seeds", data.task)
 
 
 def assemble(inputs: Inputs, params: Params) -> ReportData:

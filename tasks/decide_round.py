@@ -10,8 +10,11 @@ from pydantic import PositiveInt
 from coevo.core import stage
 from coevo.core.artifacts import Artifact
 from coevo.core.stage import Result, Run
+from coevo.evaluation.intervals import seed_interval
 from coevo.records.base import Config, read_yaml
 from coevo.records.outcomes import Admission, Decision, Evaluation, Interval, Mismatch
+from coevo.records.seeds import SeedGroup
+from coevo.rl.seeds import judge
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Inputs:
     round: Path = stage.config_file("round.yaml: the open round and its parents")
     admission: Artifact = stage.artifact("admission", "admission of the round's world model, with its criterion")
     evaluation: Artifact = stage.artifact("evaluation", "of the seed named beforehand, on validation states")
+    seeds: tuple[Artifact, ...] = stage.artifact_list("evaluation", "of every training seed, on validation states")
     replay: Artifact | None = stage.artifact("replay", "closed-loop replay of that policy", optional=True)
     previous: Artifact | None = stage.artifact("decision", "decision of the round before", optional=True)
 
@@ -32,6 +36,9 @@ class Params(Config):
     """Success on validation states from which there is nothing left to gain: the loop stops."""
     patience: PositiveInt = 3
     """Rounds in a row without a better policy after which the loop stops."""
+    requires_seeds: bool = False
+    """Promote only where the training seeds together meet the criterion's section 'seeds'. It is judged and told
+    wherever several were trained."""
 
 
 def decide_round(inputs: Inputs, params: Params, run: Run) -> Result:
@@ -56,10 +63,27 @@ def decide_round(inputs: Inputs, params: Params, run: Run) -> Result:
     if inputs.replay is not None:
         mismatch = Mismatch.model_validate_json((inputs.replay.path / "replay.json").read_bytes())
     before = int(inputs.previous.manifest.metrics["rounds_without_promotion"]) if inputs.previous is not None else 0
-    decision = decide(values["round"], values["parents"], admission, evaluation, mismatch, params, before)
+    seeds = _seeds(inputs, admission)
+    decision = decide(values["round"], values["parents"], admission, evaluation, mismatch, params, before, seeds)
     without = 0 if decision.parents["policy"] == decision.round else before + 1
     (run.folder / "decision.json").write_text(decision.model_dump_json(indent=1) + "\n")
-    return Result("decision", metrics=dict(outcome=decision.outcome, rounds_without_promotion=without))
+    metrics = dict(outcome=decision.outcome, rounds_without_promotion=without)
+    if seeds is not None:
+        (run.folder / "seeds.json").write_text(seeds.model_dump_json(indent=1) + "\n")
+        metrics["seed_criterion_met"] = seeds.passed
+    return Result("decision", metrics=metrics)
+
+
+def _seeds(inputs: Inputs, admission: Admission) -> SeedGroup | None:
+    """The training seeds judged together, by the criterion that admission read before any of them was trained.
+
+    None for a single seed, without such a criterion, or where nothing was trained.
+    """
+    if len(inputs.seeds) < 2 or admission.criterion.seeds is None or not admission.admitted:
+        return None
+    found = [Evaluation.model_validate_json((each.path / "evaluation.json").read_bytes()) for each in inputs.seeds]
+    mean = seed_interval(tuple(each.gain.value for each in found if each.gain is not None))
+    return judge(found, admission.criterion.seeds, admission.criterion_sha256, mean)
 
 
 def decide(
@@ -70,6 +94,7 @@ def decide(
     mismatch: Mismatch | None,
     params: Params,
     rounds_without_promotion: int = 0,
+    seeds: SeedGroup | None = None,
 ) -> Decision:
     """The decision and what the next round starts from.
 
@@ -90,8 +115,10 @@ def decide(
     bound = admission.criterion.gain_lower_bound_above
     found = f"the gain on validation states is {_signed(evaluation.gain)} over {evaluation.gain.n} states"
     exploits = _exploits(mismatch, admission.mismatch)
-    if evaluation.gain.low > bound:
-        reason = f"Promoted: {found}, and its interval lies above {bound:+.3f}."
+    together = f" {seeds.sentence()}" if seeds is not None else ""
+    held_back = params.requires_seeds and not (seeds is not None and seeds.passed)
+    if evaluation.gain.low > bound and not held_back:
+        reason = f"Promoted: {found}, and its interval lies above {bound:+.3f}.{together}"
         if exploits:
             reason += f" Mind that {exploits}."
         following |= {"policy": round}
@@ -100,7 +127,10 @@ def decide(
             outcome = "stop"
             reason += f" Success is {evaluation.success.value:.3f}: nothing is left to gain, the loop stops."
         return Decision(outcome=outcome, reason=reason, round=round, parents=following)
-    reason = f"The old policy is kept: {found}, and its interval does not lie above {bound:+.3f}."
+    lies = "lies" if evaluation.gain.low > bound else "does not lie"
+    reason = f"The old policy is kept: {found}, and its interval {lies} above {bound:+.3f}.{together}"
+    if held_back and seeds is None:
+        reason += " Promotion asks for several training seeds that meet the criterion, and they were not judged."
     if exploits:
         reason += f" A likely cause: {exploits}."
     if last_chance:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from coevo.core import artifacts, stage
@@ -53,6 +54,8 @@ class Params(Config):
     """Simulator processes; 0 simulates in this one."""
     batch: PositiveInt = 64
     """Initial states per rollout."""
+    reruns: NonNegativeInt = 0
+    """Further scorings of the start policy with other noise: how far its success moves by chance alone."""
 
 
 def evaluate_policy(inputs: Inputs, params: Params, run: Run) -> Result:
@@ -70,21 +73,38 @@ def evaluate_policy(inputs: Inputs, params: Params, run: Run) -> Result:
         evaluation = _evaluate(inputs.policy, simulator, states, inputs, params, run)
         start = None
         if inputs.start_policy is not None:
-            start = _evaluate(inputs.start_policy, simulator, states, inputs, params, run)
+            start = _scored_again(inputs.start_policy, simulator, states, inputs, params, run)
+        elif inputs.start_evaluation is None:
+            evaluation = _scored_again(inputs.policy, simulator, states, inputs, params, run, evaluation)
     if inputs.start_evaluation is not None:
         start = Evaluation.model_validate_json((inputs.start_evaluation.path / FILE).read_bytes())
     if start is not None:
         evaluation = compare(evaluation, start, (run.seed, "evaluate", params.role))
+        evaluation = evaluation.model_copy(update=dict(rerun_noise=start.rerun_noise))
     (run.folder / FILE).write_text(evaluation.model_dump_json(indent=1) + "\n")
     return Result("evaluation", metrics=_metrics(evaluation))
 
 
+def _scored_again(
+    artifact: Artifact, simulator: Environment, states: list[InitialState], inputs: Inputs, params: Params, run: Run,
+    first: Evaluation | None = None,
+) -> Evaluation:  # fmt: skip
+    """A start policy's evaluation, with the noise between `reruns` further ones."""
+    evaluation = first or _evaluate(artifact, simulator, states, inputs, params, run)
+    if not params.reruns:
+        return evaluation
+    again = [_evaluate(artifact, simulator, states, inputs, params, run, rerun + 1) for rerun in range(params.reruns)]
+    values = [each.success.value for each in (evaluation, *again)]
+    return evaluation.model_copy(update=dict(rerun_noise=float(np.std(values, ddof=1))))
+
+
 def _evaluate(
-    artifact: Artifact, simulator: Environment, states: list[InitialState], inputs: Inputs, params: Params, run: Run
-) -> Evaluation:
+    artifact: Artifact, simulator: Environment, states: list[InitialState], inputs: Inputs, params: Params, run: Run,
+    rerun: int = 0,
+) -> Evaluation:  # fmt: skip
     """One policy's evaluation. Two policies meet the same noise, so their difference is theirs."""
     policy: Policy = policies.load(artifact, best_device())
-    stream = (run.seed, "evaluate", params.role)
+    stream = (run.seed, "evaluate", params.role, *((f"rerun {rerun}",) if rerun else ()))
     repeated(states, params.repeats)  # refuses a state that is listed twice
     scores = []
     for first in range(0, len(states), params.batch):
@@ -105,6 +125,8 @@ def _metrics(evaluation: Evaluation) -> dict[str, float | int]:
         found = getattr(evaluation, name)
         if found is not None:
             metrics |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    if evaluation.rerun_noise is not None:
+        metrics["rerun_noise"] = evaluation.rerun_noise
     return metrics | {"states": len(evaluation.scores)}
 
 

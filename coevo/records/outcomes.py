@@ -76,6 +76,19 @@ class Fidelity(Config):
     """Share of simulator successes that are read as success; none where the subset holds no success."""
 
 
+class SeedCriterion(Config):
+    """What the training seeds of a group must reach together. Written before they are run."""
+
+    at_least: int = 5
+    """Seeds; a claim from fewer is not made."""
+    gain_above: float = 0.0
+    """Every gain lies above this."""
+    lower_bound_above: float = 0.0
+    """And so does every gain's interval."""
+    sd_below: float
+    """Standard deviation of the gains."""
+
+
 class Criterion(Config):
     """Fixed before the data is seen; its file's hash goes into the round's record."""
 
@@ -86,6 +99,8 @@ class Criterion(Config):
     """Ceiling on the closed-loop replay mismatch of the policy that enters training."""
     gain_lower_bound_above: float = 0.0
     """A trained policy is promoted when the interval of its gain on validation states lies above this."""
+    seeds: SeedCriterion | None = None
+    """Judged where several training seeds were run."""
 
 
 class Admission(Config):
@@ -125,6 +140,9 @@ class Evaluation(Config):
     start_success: Interval | None = None
     gain: Interval | None = None
     """Against `start_policy`, paired per state; only between evaluations of the same sampling mode."""
+    rerun_noise: float | None = None
+    """Standard deviation of the start policy's success between scorings that differ in their noise alone: of this
+    policy's where it is held against none. None if it was scored once."""
 
 
 class Mismatch(Config):
