@@ -9,35 +9,36 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import NonNegativeInt, PositiveInt
-from torch import Tensor
+import numpy as np
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from coevo.core import artifacts, random, stage
+from coevo.core import artifacts, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.core.protocols import RewardModel
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
-from coevo.episodes.arrays import EpisodeArrays
-from coevo.episodes.store import EpisodeSet, read_episodes
+from coevo.core.types import InitialState
+from coevo.episodes.store import read_episodes
 from coevo.evaluation import strips
-from coevo.evaluation.drive import drive, hold_last, reached
 from coevo.evaluation.evaluate import repeated
 from coevo.evaluation.fidelity import faults, fidelity, pixel_figures
 from coevo.evaluation.interface_check import interface_faults
+from coevo.evaluation.judged import SIMULATOR, Judged, open_loop, read_first
+from coevo.evaluation.recorded import Recorded
 from coevo.evaluation.replay import Replay, replay
+from coevo.evaluation.truth import metres_per_pixel, shifted_starts, truth_stability
 from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
-from coevo.records.interface import require_same
-from coevo.records.outcomes import Admission, Criterion, Fidelity
+from coevo.records.interface import Interface, require_same
+from coevo.records.outcomes import Admission, Breakdown, Criterion, Fidelity
 from coevo.rewards import build as rewards
 from coevo.rollout import rollout
 from coevo.simulators import build as simulators
+from coevo.simulators.perturbations import FAMILIES
 from coevo.workers.simulation import ParallelSimulator
 from coevo.worlds import build as worlds
 from coevo.worlds.dream import Dream
-
-SIMULATOR = "simulator"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Inputs:
     criterion: Path = stage.config_file("criterion, fixed before the data is seen")
     base_world_models: tuple[Artifact, ...] = stage.artifact_list("world_model", "shown beside it, 'before' first")
     referee: Artifact | None = stage.artifact("reward_model", "second reader, the same for all rounds", optional=True)
+    counterfactuals: Artifact | None = stage.artifact("episodes", "pairs on admission states, by family", optional=True)
+    seen_episodes: Artifact | None = stage.artifact("episodes", "rollouts on states of training", optional=True)
 
 
 class Params(Config):
@@ -66,6 +69,18 @@ class Params(Config):
     """Episodes over which PSNR and SSIM are averaged (they decide nothing)."""
     workers: NonNegativeInt = 0
     """Simulator processes; 0 simulates in this one."""
+    kinds: tuple[str, ...] = tuple(FAMILIES)
+    """Kinds of perturbation that should be among the episodes; the record says which are not."""
+    recorded_history: bool = False
+    """Draw every chunk behind the recorded frames as well, to tell fork error from drift: one more drawing."""
+    reseeds: NonNegativeInt = 0
+    """Further drawings of the same actions with other noise."""
+    shifts: NonNegativeInt = 0
+    """Reruns of every episode in the simulator from starts shifted by less than a pixel."""
+    shift_pixels: PositiveFloat = 0.25
+    """How far they are shifted, pixels at the camera's centre."""
+    seen: PositiveInt = 256
+    """Episodes read of those on states of training."""
 
 
 def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
@@ -74,25 +89,27 @@ def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
     dream = Dream(worlds.load(inputs.world_model, best_device()))
     reward = rewards.load(inputs.reward, best_device())
     states, interface = read_states(inputs.states)
-    recorded = read_episodes(inputs.episodes.path)
-    for artifact, part in ((inputs.world_model, dream), (inputs.reward, reward), (inputs.episodes, recorded)):
+    for artifact, part in ((inputs.world_model, dream), (inputs.reward, reward)):
         require_same(part.interface, artifact.id, interface, inputs.states.id)
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))
+    recorded = _recorded(inputs.episodes, interface)
+    reruns = _reruns(config, params, run, recorded)
     with ParallelSimulator(config, params.workers) as simulator:
         require_same(interface, inputs.states.id, simulator.interface, str(inputs.simulator))
         reasons = interface_faults(simulator, dream, states[0])
         rows: tuple[Fidelity, ...] = ()
-        replayed = None
+        replayed = breakdown = None
         if not reasons:
             replayed = _replay(inputs, params, run, dream, reward, simulator, states)
-            rows = _fidelity(inputs, params, run, dream, reward, recorded)
+            rows, judged = _judged(inputs, params, run, dream, reward, recorded, interface)
+            breakdown = _breakdown(inputs, params, run, judged, simulator, reruns)
             mismatch = replayed.record.mismatch
             reasons = faults(_of(rows, inputs.world_model.id, inputs.reward.id), mismatch, criterion)
     admission = Admission(
         admitted=not reasons, reasons=reasons, criterion=criterion,
         criterion_sha256=artifacts.file_sha256(inputs.criterion), fidelity=rows,
         mismatch=replayed.record.mismatch if replayed else None,
-        world_model=inputs.world_model.id, reward_model=inputs.reward.id,
+        world_model=inputs.world_model.id, reward_model=inputs.reward.id, breakdown=breakdown,
     )
     (run.folder / "admission.json").write_text(admission.model_dump_json(indent=1) + "\n")
     _write(run.folder / "fidelity.json", rows)
@@ -111,54 +128,122 @@ def _replay(inputs, params, run, dream, reward, simulator, states) -> Replay:
     return done
 
 
-def _fidelity(inputs, params, run, dream, reward, recorded: EpisodeSet) -> tuple[Fidelity, ...]:
+def _judged(
+    inputs: Inputs, params: Params, run: Run, dream: Dream, reward: RewardModel, recorded: Recorded, interface
+) -> tuple[tuple[Fidelity, ...], Judged]:
     """Verdicts of every reader on every arm's frames; film strips and pixel metrics on the way."""
-    arrays = recorded.arrays()
-    arrays.require_truth(inputs.episodes.id)
-    truth = reached(arrays.success, recorded.interface.success_from)
-    drawn = {SIMULATOR: arrays.frames}
+    drawn = {SIMULATOR: recorded.frames}
     for base in inputs.base_world_models:
         before = Dream(worlds.load(base, best_device()))
-        require_same(before.interface, base.id, recorded.interface, inputs.episodes.id)
-        drawn[base.id] = _open_loop(before, recorded, arrays, run, base.id)
-    drawn[inputs.world_model.id] = _open_loop(dream, recorded, arrays, run, inputs.world_model.id)
+        require_same(before.interface, base.id, interface, inputs.episodes.id)
+        drawn[base.id] = open_loop(before, recorded, recorded.keys(run.seed), progress=_draws(run, base.id))
+    arm = inputs.world_model.id
+    drawn[arm] = open_loop(dream, recorded, recorded.keys(run.seed), progress=_draws(run, arm))
     readers: dict[str, RewardModel] = {inputs.reward.id: reward}
     if inputs.referee is not None:
         readers[inputs.referee.id] = rewards.load(inputs.referee, best_device())
-        require_same(readers[inputs.referee.id].interface, inputs.referee.id, recorded.interface, inputs.episodes.id)
+        require_same(readers[inputs.referee.id].interface, inputs.referee.id, interface, inputs.episodes.id)
     rows: list[Fidelity] = []
-    read = {}
+    read_at: dict[str, np.ndarray] = {}
     for reader, model in readers.items():
-        for arm, frames in drawn.items():
-            success = model.verdicts(frames, arrays.instructions).success.cpu()
-            read.setdefault(arm, success.numpy())  # the reward's own reading, not the referee's
-            rows += fidelity(success, truth, arrays.states, arm=arm, reader=reader, stream=(run.seed,))
+        for name, frames in drawn.items():
+            first = read_first(model, frames, recorded)
+            read_at.setdefault(name, first)  # the reward's own reading, not the referee's
+            success = first < recorded.frames.shape[1]
+            rows += fidelity(success, recorded.truth, recorded.states, arm=name, reader=reader, stream=(run.seed,))
+    _keep_pictures(run, params, drawn, read_at, recorded, interface.task)
+    return tuple(rows), Judged(arm, inputs.reward.id, dream, reward, recorded, interface, read_at, run.seed)
+
+
+def _keep_pictures(run, params, drawn, read_at, recorded: Recorded, task: str) -> None:
+    """Film strips and pixel metrics."""
     films = {arm: frames.numpy() for arm, frames in drawn.items()}
-    strips.write(run.folder, strips.choose(arrays.states, truth.numpy(), films, read, params.strips))
+    read = {arm: first < recorded.frames.shape[1] for arm, first in read_at.items()}
+    strips.write(run.folder, strips.choose(recorded.states, recorded.truth, films, read, params.strips))
     few = slice(0, params.pixel_episodes)
+    real = films.pop(SIMULATOR)
     _write(
         run.folder / "pixels.json",
         [
             figure
             for arm, frames in films.items()
-            if arm != SIMULATOR
-            for figure in pixel_figures(
-                films[SIMULATOR][few], frames[few], truth.numpy()[few], arm=arm, task=recorded.interface.task
-            )
+            for figure in pixel_figures(real[few], frames[few], recorded.truth[few], arm=arm, task=task)
         ],
     )
-    return tuple(rows)
 
 
-def _open_loop(dream: Dream, recorded: EpisodeSet, arrays: EpisodeArrays, run: Run, arm: str) -> Tensor:
-    """Frames that a world model draws under the recorded actions, noise keyed by episode."""
-    starts = [recorded.episode(index).start for index in range(len(recorded))]
-    names = [f"{row.state}#{row.sample}#{row.policy}#{row.perturbation}" for row in recorded.rows]
-    keys = random.row_keys(run.seed, "open loop", rows=names)
-    driven = drive(
-        dream, starts, arrays.actions, keys, progress=lambda done, total: run.progress(f"draw with {arm}", done, total)
+def _breakdown(inputs: Inputs, params: Params, run: Run, judged: Judged, simulator, reruns) -> Breakdown:
+    """Where the fidelity comes from, and a sentence for each part that was not measured."""
+    recorded, missing = judged.recorded, []
+    parts: dict = dict(horizon=judged.horizon(), states=judged.states())
+    slices = list(judged.kinds())
+    if inputs.counterfactuals is not None:
+        found, parts["pairs_told_apart"] = judged.counterfactuals(
+            _recorded(inputs.counterfactuals, judged.interface), _draws(run, "counterfactuals")
+        )
+        slices += found
+    kinds = {row.kind for row in slices}
+    if absent := [kind for kind in params.kinds if kind not in kinds]:
+        missing.append(f"No episode of {', '.join(absent)}: what the world model does with such faults is not known.")
+    if inputs.seen_episodes is not None:
+        seen = _recorded(inputs.seen_episodes, judged.interface, params.seen)
+        slices += judged.seen(seen, _draws(run, "seen states"))
+    else:
+        missing.append("No episodes from states of training: fidelity on seen states was not measured.")
+    if params.recorded_history:
+        slices += judged.recorded_history(_draws(run, "recorded history"))
+    else:
+        missing.append("Fork error was not told from drift: 'recorded_history' is off.")
+    if params.reseeds:
+        parts["noise"] = judged.noise(params.reseeds, _draws(run, "other noise"))
+    else:
+        missing.append("The spread of verdicts under other noise was not measured: 'reseeds' is 0.")
+    if reruns:
+        truth = truth_stability(
+            recorded, simulator, reruns, pixels=params.shift_pixels,
+            metres=params.shift_pixels * metres_per_pixel(judged.interface.camera), stream=(run.seed,),
+            progress=lambda done, total: run.progress("shifted starts", done, total),
+        )
+        parts["truth"] = truth
+        slices += judged.stable(truth.unstable_states)
+    else:
+        missing.append("States whose truth turns over within a pixel were not looked for: 'shifts' is 0.")
+    return Breakdown(slices=tuple(slices), not_measured=tuple(missing), **parts)
+
+
+def _reruns(config, params: Params, run: Run, recorded: Recorded) -> list[tuple[InitialState, ...]]:
+    """Shifted starts, one list per rerun. Before any worker begins: a process may hold one renderer at a time."""
+    if not params.shifts:
+        return []
+    metres = params.shift_pixels * metres_per_pixel(config.interface.camera)
+    simulator = simulators.build(config)
+    try:
+        return [
+            shifted_starts(recorded.starts, simulator.shifted, metres, rerun, (run.seed,))
+            for rerun in range(params.shifts)
+        ]
+    finally:
+        simulator.close()
+
+
+def _recorded(artifact: Artifact, interface: Interface, at_most: int | None = None) -> Recorded:
+    """The episodes of an artifact, the first `at_most` of them, with the simulator's truth."""
+    found = read_episodes(artifact.path)
+    require_same(found.interface, artifact.id, interface, "the admission states")
+    rows = found.rows[:at_most]
+    arrays = found.arrays(range(len(rows)))
+    arrays.require_truth(artifact.id)
+    return Recorded(
+        starts=tuple(found.episode(index).start for index in range(len(rows))), actions=arrays.actions,
+        frames=arrays.frames, success=arrays.success, length=arrays.length,
+        names=tuple(f"{row.state}#{row.sample}#{row.policy}#{row.perturbation}" for row in rows),
+        perturbation=arrays.perturbation, near=np.array([outcome == "near" for outcome in arrays.outcome]),
+        pair=arrays.pair, success_from=interface.success_from,
     )
-    return hold_last(driven.frames, arrays.length)
+
+
+def _draws(run: Run, what: str):
+    return lambda done, total: run.progress(f"draw with {what}", done, total)
 
 
 def _of(rows: tuple[Fidelity, ...], arm: str, reader: str) -> list[Fidelity]:

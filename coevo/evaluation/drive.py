@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
@@ -11,6 +12,15 @@ from torch import Tensor
 
 from coevo.core.protocols import Environment
 from coevo.core.types import InitialState
+
+
+@runtime_checkable
+class Forceable(Protocol):
+    """A dream whose history can be put right between chunks."""
+
+    def hold(self, frames: UInt8[Tensor, "n f h w 3"]) -> None:
+        """Let the history be these frames, from the start to the present, in place of what was drawn."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ def drive(
     *,
     batch: int = 64,
     progress: Callable[[int, int], None] | None = None,
+    history: UInt8[Tensor, "n f1 h w 3"] | None = None,
 ) -> Driven:
     """Reset row i to starts[i] and apply its actions chunk by chunk, to the last one recorded.
 
@@ -39,10 +50,17 @@ def drive(
         keys: randomness of each row (row_keys of what it is for and of its episode), so that the batch size does not
             change what is drawn.
         batch: rows driven at once.
+        history: recorded frames that take the place of the dream's own after each chunk (teacher forcing): each chunk
+            is then drawn from what really came before it, and no error of an earlier chunk can be carried on.
 
-    Raises ValueError if the actions are no whole number of the environment's chunks.
+    Raises ValueError if the actions are no whole number of the environment's chunks, or if its history is fixed.
     """
-    chunk = environment.interface.chunk
+    chunk, frames_per_chunk = environment.interface.chunk, environment.interface.chunk_frames
+    if history is not None and not isinstance(environment, Forceable):
+        raise ValueError(
+            f"{type(environment).__name__} has no 'hold', so its history cannot be set to the recorded frames; "
+            "leave recorded_history out for this world model"
+        )
     if actions.shape[1] % chunk:
         raise ValueError(
             f"{actions.shape[1]} recorded control steps are no whole number of chunks of {chunk}; "
@@ -52,7 +70,11 @@ def drive(
     for first in range(0, len(starts), batch):
         rows = slice(first, first + batch)
         observation = environment.reset(starts[rows], keys[rows])
-        steps = [environment.step(actions[rows, at : at + chunk]) for at in range(0, actions.shape[1], chunk)]
+        steps = []
+        for decision, at in enumerate(range(0, actions.shape[1], chunk), start=1):
+            steps.append(environment.step(actions[rows, at : at + chunk]))
+            if history is not None:
+                environment.hold(history[rows, : 1 + decision * frames_per_chunk])
         frames.append(torch.cat([observation.frames[:, -1:], *(step.frames for step in steps)], dim=1).cpu())
         if steps[0].truth is not None:
             success.append(torch.cat([step.truth.success for step in steps], dim=1).cpu())

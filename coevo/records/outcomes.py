@@ -76,6 +76,96 @@ class Fidelity(Config):
     """Share of simulator successes that are read as success; none where the subset holds no success."""
 
 
+class FidelitySlice(Fidelity):
+    """Fidelity over one slice of what was measured beside the admission's own rows; it decides nothing."""
+
+    slice: Literal["kind", "recorded_history", "stable_truth", "seen_states"]
+    """kind: episodes of one kind of perturbation. recorded_history: the world model's history reset to the recorded
+    frames before each chunk, so that what is left is no drift. stable_truth: without the states whose truth a sub-pixel
+    shift of the start turns over. seen_states: episodes from states that the world model was trained on."""
+    kind: str = ""
+    """The perturbation, where episodes of one kind were read."""
+
+
+class HorizonPoint(Config):
+    """What was read up to the end of one decision."""
+
+    arm: str
+    reader: str
+    decision: int
+    """From 1."""
+    fake_success: Interval | None
+    """Share of the episodes that fail to the end in the simulator and are read as success by now."""
+    recall: Interval | None
+    """Share of the episodes that have succeeded by now and are read as success by now."""
+    first_disagreements: int
+    """Episodes whose reading up to now differs from what has happened up to now, for the first time."""
+
+
+class StateFidelity(Config):
+    """What one reader made of the episodes from one initial state."""
+
+    state: str
+    failures: int
+    faked: int
+    """Failures read as success."""
+    successes: int
+    missed: int
+    """Successes read as failure."""
+    wrong_before: int | None
+    """Misread episodes in the world model that this one was trained from; none where it was not shown."""
+
+    @property
+    def wrong(self) -> int:
+        """Misread episodes."""
+        return self.faked + self.missed
+
+
+class NoiseSpread(Config):
+    """The same actions drawn again with other noise and nothing else changed."""
+
+    arm: str
+    reader: str
+    draws: int
+    flipped: Interval
+    """Share of episodes that are not read alike in all draws. A simulator's is 0: it has no noise."""
+    flipped_mixed: Interval | None
+    """The same on mixed-outcome states."""
+    fake_success: tuple[float | None, ...]
+    """Of each draw."""
+    recall: tuple[float | None, ...]
+    """Of each draw."""
+
+
+class TruthStability(Config):
+    """Recorded actions done again in the simulator from starts whose object lies a fraction of a pixel elsewhere."""
+
+    pixels: float
+    metres: float
+    reruns: int
+    """Per episode, each in a direction of its own."""
+    flipped: Interval
+    """Share of episodes whose outcome another start within that distance turns over."""
+    unstable_states: tuple[str, ...]
+    """States with at least one such episode: no world model that sees pixels can know their outcome."""
+
+
+class Breakdown(Config):
+    """Where the fidelity of an admission comes from. Rows are those of the judged world model, and of the simulator's
+    frames (the floor) and earlier world models where these were read."""
+
+    slices: tuple[FidelitySlice, ...] = ()
+    horizon: tuple[HorizonPoint, ...] = ()
+    states: tuple[StateFidelity, ...] = ()
+    """Of the judged world model: those that got worse first, then those that are worst."""
+    noise: NoiseSpread | None = None
+    truth: TruthStability | None = None
+    pairs_told_apart: Interval | None = None
+    """Share of paired counterfactuals, a success and a failure from one start, both read as what they are."""
+    not_measured: tuple[str, ...] = ()
+    """One sentence for each part that could not be, or was not asked to be."""
+
+
 class SeedCriterion(Config):
     """What the training seeds of a group must reach together. Written before they are run."""
 
@@ -115,6 +205,8 @@ class Admission(Config):
     mismatch: Interval | None
     world_model: str
     reward_model: str
+    breakdown: Breakdown | None = None
+    """None where an interface fault kept anything from being measured."""
 
 
 class StateScore(Config):

@@ -119,7 +119,29 @@ class MetaWorld(Rows):
             label=torch.from_numpy(np.stack(labels)),
         )
 
+    def shifted(
+        self, state: Float64[np.ndarray, " z"], offset: Float64[np.ndarray, " 2"]
+    ) -> Float64[np.ndarray, " z"]:
+        """The state with its object `offset` metres (x, y) further, all else as it was. For states at a reset."""
+        self._load(state)
+        self._mujoco.mj_kinematics(self._model, self._data)
+        before = self._object()
+        for place in self._places():
+            place[:2] += offset
+            self._mujoco.mj_kinematics(self._model, self._data)
+            if np.allclose((self._object() - before)[:2], offset, atol=1e-3 * np.linalg.norm(offset)):
+                return self._save()
+            place[:2] -= offset
+        raise ValueError(f"the object of {self.config.env} hangs on nothing that can be moved; leave 'shifts' at 0")
+
     # --- one state at a time ---
+
+    def _places(self) -> list[Float64[np.ndarray, " p"]]:
+        """Positions that a reset may give an object: those of free joints, then those of bodies fixed to the world."""
+        model = self._model
+        free = model.jnt_qposadr[model.jnt_type == self._mujoco.mjtJoint.mjJNT_FREE]
+        places = [self._data.qpos[address : address + 3] for address in free]
+        return places + [model.body_pos[body] for body in np.flatnonzero(model.body_parentid == 0) if body > 0]
 
     def _load(self, state: Float64[np.ndarray, " z"]) -> None:
         sizes = [len(self._integration), self._model.body_pos.size, self._model.site_pos.size, 3, 1]

@@ -19,6 +19,12 @@ Kind = Literal[
     "none", "noise", "perception", "goal", "overshoot", "slow", "early_release", "weak_grip", "slip",
 ]
 
+FAMILIES: dict[str, Kind] = {
+    "approach_offset": "perception", "early_release": "early_release", "weak_grip": "weak_grip",
+    "overshoot": "overshoot", "lateral_slip": "slip",
+}
+"""The families that paired counterfactuals are made of, by the name that their episodes bear."""
+
 
 class Perturbation(Config):
     """One family of faults. What `severity` measures depends on the kind:

@@ -52,6 +52,10 @@ class Simulator(Protocol):
         """An episode of the scripted expert; `stream` keys the perturbation's draws. ValueError if it has none."""
         ...
 
+    def shifted(self, state: Float64[np.ndarray, " z"], offset: Float64[np.ndarray, " 2"]) -> Float64[np.ndarray, " z"]:
+        """The state with its object `offset` metres (x, y) further. ValueError if it has none that can be moved."""
+        ...
+
     def close(self) -> None:
         """Free what is not memory, a renderer for example."""
         ...

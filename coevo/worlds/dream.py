@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
 from coevo.core import kinematics, random
@@ -83,6 +83,18 @@ class Dream:
         proprio = kinematics.proprio_after(interface, commanded, self.decision)
         self.decision += 1
         return Step(Observation(frames[:, -1:], proprio[:, -1:], self.instructions), frames, proprio)
+
+    @torch.no_grad()
+    def hold(self, frames: UInt8[Tensor, "n f h w 3"]) -> None:
+        """Let the history be these frames, from the start to the present, in place of what was drawn.
+
+        Commanded poses are exact in a dream and stay as they are; a missing history repeats the first frame.
+        """
+        history = self.model.config.history
+        index = torch.arange(frames.shape[1] - history, frames.shape[1]).clamp_min(0)
+        window = frames[:, torch.cat([torch.zeros(1, dtype=torch.int64), index])].to(self.device)
+        self.latents = self.model.codec.encode(window).float()
+        self.present = window[:, -1]
 
     def keep(self, rows: Int64[Tensor, " m"]) -> None:
         """Drop all other rows."""

@@ -43,7 +43,7 @@ def publish(out, kind, write=lambda folder: None, parents=None, states=(), metri
         )
 
 
-def recorded_episodes(folder):
+def recorded_episodes(folder, perturbation="none", pair=False):
     """Two episodes per state: at full speed, and at half of it (4 columns), so columns 2-5 are mixed but none above."""
     simulator, episodes = ToySimulator(), []
     for state in STATES:
@@ -64,7 +64,8 @@ def recorded_episodes(folder):
                     sample=sample,
                     policy="toy/policy",
                     source="simulator",
-                    perturbation="none",
+                    perturbation=perturbation if speed < 1.0 or not pair else "nominal",
+                    pair=state.id if pair else "",
                 )
             )
     write_episodes(folder, episodes, TOY)
@@ -152,7 +153,7 @@ def test_the_sealed_set_itself_may_not_be_an_ancestor(toys):
         evaluation_of(toys, role="sealed")
 
 
-def admission_of(toys):
+def admission_of(toys, out="admission", more=None, **params):
     inputs = admit.Inputs(
         world_model=toys.world,
         reward=toys.reward,
@@ -162,8 +163,9 @@ def admission_of(toys):
         simulator=toys.simulator,
         criterion=toys.criterion,
         base_world_models=(toys.base,),
+        **(more or {}),
     )
-    made = run(admit.admit_world_model, inputs, admit.Params(strips=6), toys.path / "admission")
+    made = run(admit.admit_world_model, inputs, admit.Params(strips=6, **params), toys.path / out)
     return made, Admission.model_validate_json((made.path / "admission.json").read_bytes())
 
 
@@ -186,6 +188,64 @@ def test_an_honest_world_model_is_admitted_and_the_base_is_shown_beside_it(toys)
         "ssim_failures",
         "ssim_successes",
     }
+
+
+def test_what_was_not_measured_is_said(toys):
+    _, found = admission_of(toys)
+    said = " ".join(found.breakdown.not_measured)
+    assert "approach_offset, early_release, weak_grip, overshoot, lateral_slip" in said
+    assert "seen states" in said and "'recorded_history'" in said
+    assert "'reseeds' is 0" in said and "'shifts' is 0" in said
+    assert {(row.arm, row.kind) for row in found.breakdown.slices if row.slice == "kind"} >= {("toy/base", "none")}
+    assert len(found.breakdown.states) == 6 and {point.arm for point in found.breakdown.horizon} == {
+        "simulator",
+        "toy/base",
+        "toy/world",
+    }
+
+
+class ShiftedToy(ToySimulator):
+    """Takes the dot's place from the state vector, as real simulators do, and can move it."""
+
+    def reset(self, starts, keys):
+        observation = super().reset(starts, keys)
+        self.pose[:, :2] = torch.stack([torch.from_numpy(start.simulator_state) for start in starts]).float()
+        return observation
+
+    def shifted(self, state, offset):
+        return state + offset
+
+    def close(self):
+        pass
+
+
+def test_every_part_of_the_breakdown_is_measured_when_asked_for(toys, monkeypatch):
+    class Forced(ToyDream):
+        def hold(self, frames):
+            assert frames.shape[1] in (3, 5)
+
+    toys.made["world"] = Forced(fakes={"dot-0-7"})
+    monkeypatch.setattr(admit, "ParallelSimulator", lambda config, workers: contextlib.nullcontext(ShiftedToy()))
+    monkeypatch.setattr(admit.simulators, "read_config", lambda values, where: SimpleNamespace(interface=TOY))
+    monkeypatch.setattr(admit.simulators, "build", lambda config: ShiftedToy())
+    pairs = publish(toys.path / "pairs", "episodes", lambda folder: recorded_episodes(folder, "weak_grip", pair=True))
+    more = dict(counterfactuals=pairs, seen_episodes=toys.episodes)
+    asked = dict(recorded_history=True, reseeds=2, shifts=4, shift_pixels=0.5, kinds=("weak_grip",))
+    _, found = admission_of(toys, more=more, **asked)
+    parts = found.breakdown
+    assert parts.not_measured == ()
+    rows = {(row.slice, row.arm, row.kind): row for row in reversed(parts.slices)}
+    # Half speed fails from all six columns; the dream draws column 0 as won, at either speed.
+    assert rows["kind", "toy/world", "weak_grip"].fake_success.value == pytest.approx(1 / 6)
+    assert rows["kind", "simulator", "weak_grip"].fake_success.value == 0.0
+    assert rows["seen_states", "toy/world", ""].fake_success.n == 8
+    assert rows["recorded_history", "toy/world", ""].fake_success.value == pytest.approx(2 / 8)
+    # Four pairs of one success and one failure (columns 2 to 5), none of them from column 0.
+    assert parts.pairs_told_apart.value == 1.0 and parts.pairs_told_apart.n == 4
+    assert parts.noise.draws == 3 and parts.noise.flipped.value == 0.0
+    # At full speed column 2 ends on the line exactly: a shift to the left loses it. No other is within half a pixel.
+    assert parts.truth.unstable_states == ("dot-2-7",)
+    assert rows["stable_truth", "toy/world", ""].recall.n == 3
 
 
 def test_a_world_model_that_fakes_success_is_refused_and_the_stage_still_succeeds(toys):

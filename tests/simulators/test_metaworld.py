@@ -193,3 +193,11 @@ def test_a_missing_renderer_is_answered_with_the_command_that_brings_it(monkeypa
     monkeypatch.setattr(drawing, "_library", lambda name: False)
     with pytest.raises(ValueError, match="sudo apt-get install -y libosmesa6.*MUJOCO_GL=egl"):
         build(read_config_file(PICK_PLACE))
+
+
+def test_a_shifted_start_differs_in_the_objects_place_alone():
+    state = starts()[0].simulator_state
+    moved = pick_place().shifted(state, np.array([0.002, -0.001]))
+    changed = np.flatnonzero(moved != state)
+    assert len(changed) == 2
+    np.testing.assert_allclose((moved - state)[changed], [0.002, -0.001], atol=1e-12)

@@ -122,3 +122,19 @@ def test_a_saved_world_model_dreams_the_same(model, tmp_path):
     loaded = build.load(made)
     assert loaded.id == "x/world" and loaded.config == model.config and loaded.interface == SEEN
     assert torch.equal(dreamed(Dream(loaded), STATES).frames, dreamed(Dream(model), STATES).frames)
+
+
+def test_after_holding_frames_nothing_of_what_was_drawn_is_left(model):
+    actions, keys = torch.full((5, 4, 4), 0.5), random.row_keys(0, rows=range(5))
+    recorded = dreamed(Dream(model), STATES, speed=-0.3).frames[:, :3]
+    left, spoilt, own = Dream(model), Dream(model), Dream(model)
+    for dream in (left, spoilt, own):
+        dream.reset(STATES, keys)
+        dream.step(actions)
+    spoilt.latents, spoilt.present = torch.zeros_like(spoilt.latents), torch.zeros_like(spoilt.present)
+    left.hold(recorded)
+    spoilt.hold(recorded)
+    assert torch.equal(left.latents[:, :, 0], own.latents[:, :, 0])  # the first frame stays in the window
+    second = left.step(actions).frames
+    assert torch.equal(second, spoilt.step(actions).frames)
+    assert not torch.equal(second, own.step(actions).frames)

@@ -1,0 +1,137 @@
+"""One world model under judgement: what was read of its frames, and what can be read beside that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int, Int64, UInt8
+from torch import Tensor
+
+from coevo.core.protocols import Environment, RewardModel
+from coevo.evaluation import breakdown
+from coevo.evaluation.drive import drive, hold_last
+from coevo.evaluation.recorded import Recorded
+from coevo.records.interface import Interface
+from coevo.records.outcomes import FidelitySlice, HorizonPoint, Interval, NoiseSpread, StateFidelity
+
+SIMULATOR = "simulator"
+"""The arm whose frames are the simulator's own: what the reader alone gets wrong."""
+
+Progress = Callable[[int, int], None]
+
+
+def open_loop(
+    dream: Environment,
+    recorded: Recorded,
+    keys: Int64[Tensor, " n"],
+    *,
+    recorded_history: bool = False,
+    progress: Progress | None = None,
+) -> UInt8[Tensor, "n f1 h w 3"]:
+    """Frames that a world model draws under the recorded actions, held still after an episode's end."""
+    history = recorded.frames if recorded_history else None
+    driven = drive(dream, recorded.starts, recorded.actions, keys, progress=progress, history=history)
+    return hold_last(driven.frames, recorded.length)
+
+
+def read_first(model: RewardModel, frames: UInt8[Tensor, "n f1 h w 3"], recorded: Recorded) -> Int[np.ndarray, " n"]:
+    """Index of the frame at which success is first read; one past the last frame where it never is."""
+    verdicts = model.verdicts(frames, recorded.instructions)
+    return np.where(verdicts.success.cpu().numpy(), verdicts.first_success.cpu().numpy(), frames.shape[1])
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A world model, its reader, and the frame at which success was first read, by arm (the judged one last)."""
+
+    arm: str
+    reader: str
+    dream: Environment
+    reward: RewardModel
+    recorded: Recorded
+    interface: Interface
+    read_at: Mapping[str, Int[np.ndarray, " n"]]
+    seed: int
+
+    def kinds(self) -> tuple[FidelitySlice, ...]:
+        """Every arm's fidelity by kind of perturbation."""
+        return tuple(row for arm in self.read_at for row in self._kinds(arm, self.read(arm), self.recorded))
+
+    def horizon(self) -> tuple[HorizonPoint, ...]:
+        """Every arm's curve over decisions."""
+        return tuple(
+            point
+            for arm, first in self.read_at.items()
+            for point in breakdown.by_horizon(
+                first, self.recorded.first_success, self.recorded.states, self.interface, **self._labels(arm)
+            )
+        )
+
+    def states(self) -> tuple[StateFidelity, ...]:
+        """State by state, against the last world model shown beside this one: its parent."""
+        earlier = [arm for arm in self.read_at if arm not in (SIMULATOR, self.arm)]
+        before = self.read(earlier[-1]) if earlier else None
+        return breakdown.by_state(self.read(self.arm), self.recorded.truth, self.recorded.states, before)
+
+    def counterfactuals(
+        self, pairs: Recorded, progress: Progress
+    ) -> tuple[tuple[FidelitySlice, ...], Interval | None]:
+        """Fidelity of simulator frames and dream by kind on other episodes, and the share of pairs told apart."""
+        dreamed = open_loop(self.dream, pairs, pairs.keys(self.seed), progress=progress)
+        drawn = {SIMULATOR: pairs.frames, self.arm: dreamed}
+        read = {arm: self._read(frames, pairs) for arm, frames in drawn.items()}
+        slices = tuple(row for arm in drawn for row in self._kinds(arm, read[arm], pairs))
+        return slices, breakdown.pairs_told_apart(read[self.arm], pairs.truth, pairs.pair, stream=(self.seed,))
+
+    def seen(self, episodes: Recorded, progress: Progress) -> tuple[FidelitySlice, ...]:
+        """Fidelity on states that the world model was trained on, the simulator's frames first."""
+        drawn = open_loop(self.dream, episodes, episodes.keys(self.seed), progress=progress)
+        return tuple(
+            row
+            for arm, frames in ((SIMULATOR, episodes.frames), (self.arm, drawn))
+            for row in self._slice(arm, self._read(frames, episodes), episodes, "seen_states")
+        )
+
+    def recorded_history(self, progress: Progress) -> tuple[FidelitySlice, ...]:
+        """Fidelity where each chunk is drawn behind the recorded frames: what is left is not drift."""
+        keys = self.recorded.keys(self.seed)
+        frames = open_loop(self.dream, self.recorded, keys, recorded_history=True, progress=progress)
+        return self._slice(self.arm, self._read(frames, self.recorded), self.recorded, "recorded_history")
+
+    def noise(self, reseeds: int, progress: Progress) -> NoiseSpread:
+        """The verdicts of this drawing and of `reseeds` more with other noise."""
+        reads = [self.read(self.arm)]
+        for draw in range(1, reseeds + 1):
+            frames = open_loop(self.dream, self.recorded, self.recorded.keys(self.seed, draw), progress=progress)
+            reads.append(self._read(frames, self.recorded))
+        return breakdown.noise_spread(reads, self.recorded.truth, self.recorded.states, **self._labels(self.arm))
+
+    def stable(self, unstable: Collection[str]) -> tuple[FidelitySlice, ...]:
+        """Every arm's fidelity without the states named."""
+        among = np.array([state not in unstable for state in self.recorded.states])
+        return tuple(
+            row
+            for arm in self.read_at
+            for row in self._slice(arm, self.read(arm), self.recorded, "stable_truth", among)
+        )
+
+    def read(self, arm: str) -> Bool[np.ndarray, " n"]:
+        """Which episodes are read as success in an arm's frames."""
+        return self.read_at[arm] < self.recorded.frames.shape[1]
+
+    def _read(self, frames: Tensor, recorded: Recorded) -> Bool[np.ndarray, " n"]:
+        return read_first(self.reward, frames, recorded) < frames.shape[1]
+
+    def _kinds(self, arm: str, read: np.ndarray, episodes: Recorded) -> tuple[FidelitySlice, ...]:
+        return breakdown.by_kind(
+            read, episodes.truth, episodes.states, episodes.perturbation, episodes.near, **self._labels(arm)
+        )
+
+    def _slice(self, arm, read, episodes: Recorded, name: str, among=None) -> tuple[FidelitySlice, ...]:
+        among = np.ones(len(episodes), dtype=bool) if among is None else among
+        return breakdown.sliced(read, episodes.truth, episodes.states, among, name, **self._labels(arm))
+
+    def _labels(self, arm: str) -> dict:
+        return dict(arm=arm, reader=self.reader, stream=(self.seed,))
