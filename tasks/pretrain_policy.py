@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from pydantic import PositiveInt
 
-from coevo.core import stage, text
+from coevo.core import stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
@@ -47,20 +46,12 @@ def pretrain_policy(inputs: Inputs, params: Params, run: Run) -> Result:
     device = best_device()
     policy = build.build(SmallPolicyConfig.parse(read_yaml(inputs.config), str(inputs.config)), interface, run.seed)
     policy = policy.to(device)
-    per, k = interface.chunk_frames, interface.chunk
-    decisions = arrays.length // per
-    taken = torch.arange(int(decisions.max()))[None] < decisions[:, None]
-    episode, decision = taken.nonzero(as_tuple=True)
-    words = text.words(arrays.instructions)
 
     def report(step: int, loss: float) -> None:
         run.log(step=step, **{"pretrain_policy/loss": loss})
         run.progress("cloning", step, params.cloning.steps, f"loss {loss:.4f}")
 
-    cloning.clone(
-        policy, params.cloning, arrays.frames[episode, decision * per], arrays.proprio[episode, decision * per],
-        words[episode], arrays.labels.unflatten(1, (-1, k))[episode, decision], run.seed, report,
-    )  # fmt: skip
+    cloning.clone_episodes(policy, params.cloning, arrays, run.seed, report)
     build.save(policy, run.folder)
     return Result("policy", {"outcome": "cloned", "demonstrations": len(rows)}, sorted(set(arrays.states)))
 

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from pydantic import NonNegativeInt, PositiveInt
 
-from coevo.core import models, stage
+from coevo.core import artifacts, models, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
@@ -105,7 +105,7 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
         )
         outcome = training.train(policy, params.algorithm, roll, starts, run.seed, log, validation)
     policies.save(policy, run.folder)
-    return Result("policy", _metrics(params, outcome, len(checked)), sorted(state.id for state in starts))
+    return Result("policy", _metrics(inputs, params, outcome, len(checked)), sorted(state.id for state in starts))
 
 
 def _refusal(inputs: Inputs, params: Params) -> str:
@@ -150,16 +150,33 @@ def truth_verdicts(episodes, interface: Interface) -> Verdicts:
     return read_peak(probability, 0.5, interface.success_from, "simulator")
 
 
-def _metrics(params: Params, outcome: training.Outcome, episodes_per_check: int) -> dict:
+def _metrics(inputs: Inputs, params: Params, outcome: training.Outcome, episodes_per_check: int) -> dict:
     rolled = outcome.episodes if params.environment == "simulator" else 0
+    own = rolled + len(outcome.checks) * episodes_per_check + _admission_replays(inputs)
+    parents = [given for given in vars(inputs).values() if isinstance(given, Artifact)]
+    behind, uncounted = artifacts.simulator_episodes(parents, inputs.policy)
+    gain = None if outcome.best_success is None else outcome.best_success - outcome.checks[0][1]
     return {
         "outcome": "stopped" if outcome.stopped else "trained",
         "reason": outcome.stopped,
         "best_update": outcome.best_update,
         "validation_success": outcome.best_success,
+        "validation_gain": gain,
         "dreamed_episodes": outcome.episodes - rolled,
-        "simulator_episodes": rolled + len(outcome.checks) * episodes_per_check,
+        "simulator_episodes": own,
+        # Data of world model and reward, and admission rollouts too: all that it took since the policy it set out from.
+        "simulator_episodes_in_all": own + behind,
+        "gain_per_simulator_episode": None if gain is None else gain / max(own + behind, 1),
+        "uncounted_sources": uncounted,
     }
+
+
+def _admission_replays(inputs: Inputs) -> int:
+    """Dreamed successes that admission did again in the simulator."""
+    if inputs.admission is None:
+        return 0
+    admission = Admission.model_validate_json((inputs.admission.path / "admission.json").read_text())
+    return admission.mismatch.n if admission.mismatch is not None else 0
 
 
 if __name__ == "__main__":

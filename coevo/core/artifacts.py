@@ -24,6 +24,14 @@ from coevo.records.manifest import FileEntry, Kind, Manifest, Parent
 MANIFEST, LINEAGE = "manifest.json", "lineage.json"
 
 
+class Damaged(ValueError):
+    """What lies in an artifact's folder is not what was published there."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{what}; make it again, or fetch it with 'dvc pull'")
+        self.path = path
+
+
 @dataclass(frozen=True)
 class Artifact:
     """A published artifact: its folder and its verified manifest."""
@@ -37,32 +45,36 @@ class Artifact:
         return self.manifest.id
 
     def lineage(self) -> dict[str, dict[str, Any]]:
-        """Every ancestor and this artifact itself, by hash: {id, kind, stage, parents {role: hash}, states}."""
+        """Every ancestor and this artifact itself, by hash: {id, kind, stage, parents {role: hash}, states,
+        simulator_episodes}, the last one being what this artifact itself took."""
         own = self.manifest
         parents = {role: parent.sha256 for role, parent in own.parents.items()}
-        node = dict(id=own.id, kind=own.kind, stage=own.stage, parents=parents, states=list(own.states))
+        episodes = own.metrics.get("simulator_episodes", own.metrics.get("episodes") if own.kind == "episodes" else 0)
+        node = dict(
+            id=own.id, kind=own.kind, stage=own.stage, parents=parents, states=list(own.states),
+            simulator_episodes=episodes,
+        )  # fmt: skip
         return json.loads((self.path / LINEAGE).read_text()) | {own.sha256: node}
 
 
 def read(path: Path, kind: Kind | None = None) -> Artifact:
     """Open an artifact, or raise ValueError naming the folder, the fault and the way out."""
-    again = "make it again, or fetch it with 'dvc pull'"
     try:
         manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
     except FileNotFoundError:
-        raise ValueError(f"{path} is not an artifact (it has no {MANIFEST}); {again}") from None
+        raise Damaged(path, f"{path} is not an artifact (it has no {MANIFEST})") from None
     except ValueError as error:
-        raise ValueError(f"{path}/{MANIFEST} cannot be read ({error}); {again}") from None
+        raise Damaged(path, f"{path}/{MANIFEST} cannot be read ({error})") from None
     if kind is not None and manifest.kind != kind:
         raise ValueError(f"{path} is an artifact of kind '{manifest.kind}', '{kind}' is needed here")
     for entry in manifest.files:
         file = path / entry.path
         if not file.is_file():
-            raise ValueError(f"{manifest.id} is damaged: {file} is missing; {again}")
+            raise Damaged(path, f"{manifest.id} is damaged: {file} is missing")
         if file.stat().st_size != entry.bytes or file_sha256(file) != entry.sha256:
-            raise ValueError(f"{manifest.id} is damaged: {file} is not the file that was published; {again}")
+            raise Damaged(path, f"{manifest.id} is damaged: {file} is not the file that was published")
     if identity(manifest.model_dump(mode="json")) != manifest.sha256:
-        raise ValueError(f"{path}/{MANIFEST} was edited after it was published; {again}")
+        raise Damaged(path, f"{path}/{MANIFEST} was edited after it was published")
     return Artifact(path, manifest)
 
 
@@ -153,6 +165,23 @@ def refuse_leak(sealed: Artifact, trained: Artifact) -> None:
                 f"leak: {len(seen)} of the states in {sealed.id} (the first is {min(seen)}) were seen by an ancestor "
                 f"of {trained.id}: {path}. Evaluate on states that nothing was trained on, or train again without them"
             )
+
+
+def simulator_episodes(inputs: Iterable[Artifact], since: Artifact) -> tuple[int, int]:
+    """Simulator episodes behind `inputs` that are not behind `since` too, each artifact counted once.
+
+    The second number is how many of the artifacts behind them are episodes of a number that nobody wrote down.
+    """
+    lineage: dict[str, dict[str, Any]] = {}
+    for artifact in inputs:
+        lineage.update(artifact.lineage())
+    counts = [
+        node.get("simulator_episodes", None if node["kind"] == "episodes" else 0)
+        for sha256, node in lineage.items()
+        if sha256 not in since.lineage()
+    ]
+    known = [count for count in counts if count is not None]
+    return sum(known), len(counts) - len(known)
 
 
 def identity(manifest: dict[str, Any]) -> str:

@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
-from coevo.core import random
+from coevo.core import random, text
 from coevo.core.schedule import cosine
 from coevo.policies.config import Cloning
 from coevo.policies.small import SmallPolicy
+
+
+@runtime_checkable
+class Arrays(Protocol):
+    """The fields of episode arrays that cloning reads."""
+
+    frames: Tensor
+    proprio: Tensor
+    labels: Tensor
+    length: Tensor
+    instructions: tuple[str, ...]
+
+
+def clone_episodes(
+    policy: SmallPolicy, settings: Cloning, arrays: Arrays, seed: int, report: Callable[[int, float], None]
+) -> None:
+    """Clone whole episodes, one training row per decision."""
+    per, k = policy.interface.chunk_frames, policy.interface.chunk
+    decisions = arrays.length // per
+    taken = torch.arange(int(decisions.max()))[None] < decisions[:, None]
+    episode, decision = taken.nonzero(as_tuple=True)
+    words = text.words(arrays.instructions)
+    clone(
+        policy, settings, arrays.frames[episode, decision * per], arrays.proprio[episode, decision * per],
+        words[episode], arrays.labels.unflatten(1, (-1, k))[episode, decision], seed, report,
+    )  # fmt: skip
 
 
 def clone(
@@ -24,7 +51,7 @@ def clone(
     seed: int,
     report: Callable[[int, float], None],
 ) -> None:
-    """Fit the head's mean to noise-free expert actions by maximum likelihood, one row per decision."""
+    """Fit the head's mean to the labels (noise-free expert actions, or what a policy did) by maximum likelihood."""
     device = policy.mean.weight.device
     frames, proprio, words = frames.to(device), proprio.to(device), words.to(device)
     target = policy.targets(label.to(device))

@@ -37,7 +37,10 @@ class SmallPolicyConfig(Config):
     """Of the four strided convolutions."""
     width: PositiveInt = 256
     critic: bool = False
-    """A value head on the features before the action head, for PPO."""
+    """A value head for PPO."""
+    critic_input: Literal["features", "action"] = "features"
+    """What the critic reads. features: those before the action head. action: the drawn action, its noise included, as
+    where a critic hangs on the action expert of a flow policy; for comparison."""
 
 
 class Cloning(Config):

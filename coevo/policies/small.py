@@ -33,7 +33,8 @@ class SmallPolicy(nn.Module):
         self.instruction = nn.EmbeddingBag(text.VOCABULARY, 16, mode="mean", padding_idx=0)
         self.trunk = nn.Sequential(nn.Linear(w + len(interface.proprio) + 16, w), nn.SiLU())
         self.mean = nn.Linear(w, config.segments * len(interface.action.names))
-        self.critic = nn.Sequential(nn.Linear(w, w), nn.SiLU(), nn.Linear(w, 1)) if config.critic else None
+        read = w if config.critic_input == "features" else self.mean.out_features
+        self.critic = nn.Sequential(nn.Linear(read, w), nn.SiLU(), nn.Linear(w, 1)) if config.critic else None
 
     def act(self, observation: Observation, keys: Int64[Tensor, " n"], sampling: Sampling) -> ActionChunk:
         """Sampled by the rows' keys, or the most likely action (greedy)."""
@@ -45,7 +46,7 @@ class SmallPolicy(nn.Module):
         if sampling == "sampled":
             levels = random.uniform(keys.to(device), draw.shape[1])
             draw = spread.icdf(levels)
-        value = self.value(features) if self.critic is not None else None
+        value = self.value(features, draw) if self.critic is not None else None
         return ActionChunk(self.actions(draw), draw, spread.log_prob(draw), value)
 
     def features(
@@ -68,9 +69,9 @@ class SmallPolicy(nn.Module):
             return Normal(mean, torch.full_like(mean, head.std))
         return Laplace(mean, torch.full_like(mean, head.scale))
 
-    def value(self, features: Float[Tensor, "n e"]) -> Float[Tensor, " n"]:
-        """Expected return. The critic reads detached features, so learning it never moves the policy."""
-        return self.critic(features.detach())[:, 0]
+    def value(self, features: Float[Tensor, "n e"], draw: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Expected return. What the critic reads is detached, so learning it never moves the policy."""
+        return self.critic((features if self.config.critic_input == "features" else draw).detach())[:, 0]
 
     def evaluate(
         self, frames: UInt8[Tensor, "n h w 3"], proprio: Float32[Tensor, "n p"], words: Int64[Tensor, "n l"],
@@ -78,7 +79,8 @@ class SmallPolicy(nn.Module):
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " n"] | None]:  # fmt: skip
         """Log-probability of a draw, one term per dimension (m = d), and the value where there is a critic."""
         features = self.features(frames, proprio, words)
-        return self.distribution(features).log_prob(draw), self.value(features) if self.critic is not None else None
+        value = self.value(features, draw) if self.critic is not None else None
+        return self.distribution(features).log_prob(draw), value
 
     def actions(self, draw: Float32[Tensor, "n d"]) -> Float32[Tensor, "n k a"]:
         """Held actions spread over the control steps of the chunk, clipped to what the simulator takes."""

@@ -140,4 +140,5 @@ def _single_outcome(trajectories: Trajectories, verdicts: Verdicts) -> list[str]
 def _final_value(policy, trajectories: Trajectories) -> Tensor:
     """The critic's estimate at the last frame, for a horizon that counts as a truncation."""
     words = text.words([start.instruction for start in trajectories.starts]).to(trajectories.frames.device)
-    return policy.value(policy.features(trajectories.frames[:, -1], trajectories.proprio[:, -1], words))
+    features = policy.features(trajectories.frames[:, -1], trajectories.proprio[:, -1], words)
+    return policy.value(features, policy.distribution(features).mean)

@@ -18,13 +18,13 @@ from coevo.core import artifacts
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make(out: Path, text: str = "hello", kind: str = "episodes", parents=None, states=(), seed: int = 0):
+def make(out: Path, text: str = "hello", kind: str = "episodes", parents=None, states=(), seed: int = 0, metrics=None):
     with artifacts.writing(out) as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "payload.txt").write_text(text)
         return artifacts.publish(
             folder, out, kind=kind, id=out.name, stage="tests", parents=parents or {}, config={"steps": 3}, seed=seed,
-            source_sha256="0", metrics={"n": 1}, states=states,
+            source_sha256="0", metrics=metrics or {"n": 1}, states=states,
         )
 
 
@@ -95,6 +95,23 @@ def test_lineage_reaches_grandparents_without_their_folders(tmp_path):
     assert {node["id"] for node in lineage.values()} == {"states", "rollouts", "policy"}
     assert lineage[policy.manifest.sha256]["parents"] == {"rollouts": rollouts.manifest.sha256}
     assert lineage[states.manifest.sha256]["states"] == ["s1"]
+
+
+def test_simulator_episodes_are_counted_once_and_from_the_start_policy_on(tmp_path):
+    shown = make(tmp_path / "demonstrations", metrics={"episodes": 20})
+    start = make(tmp_path / "start", kind="policy", parents={"demonstrations": shown})
+    rollouts = make(tmp_path / "rollouts", parents={"policy": start}, metrics={"episodes": 300})
+    weak = make(tmp_path / "weak", metrics={"n": 1})  # of a number that nobody wrote down
+    data = make(tmp_path / "data", kind="dataset", parents={"a": rollouts, "b": shown}, metrics={"episodes": 320})
+    world = make(tmp_path / "world", kind="world_model", parents={"data": data})
+    reward = make(tmp_path / "reward", kind="reward_model", parents={"a": rollouts, "b": weak})
+    assert artifacts.simulator_episodes([start, world, reward], start) == (300, 1)
+    trained = make(
+        tmp_path / "trained", kind="policy", parents={"policy": start, "world": world},
+        metrics={"simulator_episodes": 96},
+    )  # fmt: skip
+    assert artifacts.simulator_episodes([trained], start) == (396, 0)
+    assert artifacts.simulator_episodes([trained], trained) == (0, 0)
 
 
 def test_a_leak_names_the_path_it_took(tmp_path):

@@ -172,3 +172,19 @@ def test_weights_come_from_the_seed_and_not_from_the_global_generator():
     assert torch.equal(first.mean.weight, second.mean.weight) and not torch.equal(first.mean.weight, other.mean.weight)
     torch.manual_seed(1)
     assert torch.equal(state, torch.get_rng_state())
+
+
+@torch.no_grad()
+def test_a_critic_on_the_action_hears_the_noise_and_one_on_the_features_does_not():
+    observation = seen((3.0, 3.0))
+    for read in ("features", "action"):
+        policy = make(critic=True, critic_input=read)
+        chunk = policy.act(observation, keys(2), "sampled")
+        assert ((chunk.value[0] - chunk.value[1]).abs() < 1e-5) == (read == "features")
+        _, value = evaluate(policy, observation, chunk.draw)
+        torch.testing.assert_close(value, chunk.value)
+
+
+def test_what_the_critic_reads_does_not_change_the_policy_that_is_cloned():
+    plain, other = make(critic=True).state_dict(), make(critic=True, critic_input="action").state_dict()
+    assert all(torch.equal(weight, other[name]) for name, weight in plain.items() if not name.startswith("critic"))

@@ -72,6 +72,8 @@ def test_a_policy_is_trained_in_the_dream_and_checked_in_the_simulator(toys):
     metrics = made.manifest.metrics
     assert metrics["outcome"] in ("trained", "stopped") and metrics["simulator_episodes"] == 4 * 3  # 0, 3 and 6
     assert metrics["dreamed_episodes"] == 6 * 6 * 8
+    assert metrics["simulator_episodes_in_all"] == 4 * 3 and metrics["uncounted_sources"] == 0
+    assert metrics["gain_per_simulator_episode"] == metrics["validation_gain"] / 12
     assert made.manifest.states == tuple(sorted(toy_state(column).id for column in range(3, 9)))
     logged = lines(made)
     assert [line["update"] for line in logged] == [1, 2, 3, 4, 5, 6]
