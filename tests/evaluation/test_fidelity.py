@@ -5,7 +5,6 @@ import torch
 from coevo.core import random
 from coevo.evaluation.drive import drive, reached
 from coevo.evaluation.fidelity import faults, fidelity, pixel_figures, subsets
-from coevo.evaluation.interface_check import interface_faults
 from coevo.records.outcomes import Criterion, Interval
 from tests.doubles import TOY, ToyDream, ToyReward, ToySimulator, toy_state
 
@@ -95,44 +94,3 @@ def test_equal_frames_have_the_highest_ratio_and_a_missing_dot_is_seen_by_both_m
 def test_an_episode_of_another_chunk_length_is_refused():
     with pytest.raises(ValueError, match="no whole number of chunks"):
         drive(ToySimulator(), [toy_state(0)], full_speed(1)[:, :7], torch.zeros(1, dtype=torch.int64))
-
-
-def test_an_aligned_dream_has_no_interface_faults():
-    assert interface_faults(ToySimulator(), ToyDream(), toy_state(2)) == ()
-
-
-class SwappedAxes(ToyDream):
-    def step(self, actions):
-        return super().step(actions[..., [1, 0, 2, 3]])
-
-
-class Blind(ToyDream):
-    def shown(self, dots):
-        return dots * 0
-
-
-class OtherColours(ToyDream):
-    def reset(self, starts, keys):
-        observation = super().reset(starts, keys)
-        return type(observation)(255 - observation.frames, observation.proprio, observation.instructions)
-
-
-class Forgetful(ToyDream):
-    """Every chunk begins where the episode did."""
-
-    def step(self, actions):
-        self.pose = torch.stack([start.proprio[-1, :4] for start in self.starts])
-        return super().step(actions)
-
-
-@pytest.mark.parametrize(
-    ("dream", "said"),
-    [
-        (SwappedAxes(), "after the same actions"),
-        (Forgetful(), "in the chunk from control step 4"),
-        (Blind(), "do not reach"),
-        (OtherColours(), "colour order"),
-    ],
-)
-def test_an_interface_fault_is_named(dream, said):
-    assert any(said in fault for fault in interface_faults(ToySimulator(), dream, toy_state(2)))

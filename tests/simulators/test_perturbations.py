@@ -7,7 +7,7 @@ import pytest
 
 from coevo.core import random
 from coevo.records.base import Config
-from coevo.simulators.perturbations import Disturbance, Perturbation
+from coevo.simulators.perturbations import FAMILIES, Disturbance, Perturbation
 from tests.simulators.scenes import noisy_episodes, pick_place, starts
 
 INTENDED = np.array([0.5, -0.25, 0.0, 1.0])
@@ -79,3 +79,20 @@ def test_weak_grips_fail_where_the_undisturbed_expert_succeeds():
         weak = pick_place().demonstrate(start, Perturbation(kind="weak_grip", severity=(1.0, 1.0)), (0,))
         nominal = pick_place().demonstrate(start, Perturbation(), (0,))
         assert nominal.success[first:].any() and not weak.success.any()
+
+
+SEVERE = {"approach_offset": 0.06, "early_release": 0.9, "weak_grip": 1.0, "overshoot": 1.5, "lateral_slip": 1.0}
+MILD = {"approach_offset": 0.005, "early_release": 0.05, "weak_grip": 0.2, "overshoot": 0.1, "lateral_slip": 0.1}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_wins_when_mild_and_mostly_fails_when_severe(family):
+    # Success by severity over 16 states, at five levels each: benchmarks/perturbation_families.py
+    first = pick_place().interface.success_from - 1
+    wins = {}
+    for name, severity in (("mild", MILD[family]), ("severe", SEVERE[family])):
+        fault = Perturbation(kind=FAMILIES[family], severity=(severity, severity))
+        episodes = [pick_place().demonstrate(start, fault, (0, family, start.id)) for start in starts()]
+        wins[name] = sum(bool(episode.success[first:].any()) for episode in episodes)
+        assert all(episode.success.shape == (pick_place().interface.frames,) for episode in episodes)
+    assert wins["mild"] == 4 and wins["severe"] <= 2
