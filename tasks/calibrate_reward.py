@@ -13,6 +13,7 @@ import torch
 
 from coevo.core import random, stage
 from coevo.core.artifacts import Artifact
+from coevo.core.checkpoints import Checkpoint
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
 from coevo.episodes import store
@@ -71,7 +72,8 @@ def calibrate_reward(inputs: Inputs, params: Params, run: Run) -> Result:
             run.log(step=step, **{"reward/loss": loss})
             run.progress("reward", step, params.training.steps, f"loss {loss:.4f}")
 
-        classifier.fit(model, params.training, frames[~held], success[~held], run.seed, report)
+        checkpoint = Checkpoint(run.scratch / "reward.pt")
+        classifier.fit(model, params.training, frames[~held], success[~held], run.seed, report, checkpoint)
         weights = build.save_weights(model, run.folder)
         calibration = calibrate(peaks(model, frames[held], interface), truth[held], interface, weights)
         seen = sorted(set(states))

@@ -9,6 +9,7 @@ from pydantic import PositiveInt
 
 from coevo.core import stage
 from coevo.core.artifacts import Artifact
+from coevo.core.checkpoints import Checkpoint
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
 from coevo.episodes import store
@@ -51,7 +52,8 @@ def pretrain_policy(inputs: Inputs, params: Params, run: Run) -> Result:
         run.log(step=step, **{"pretrain_policy/loss": loss})
         run.progress("cloning", step, params.cloning.steps, f"loss {loss:.4f}")
 
-    cloning.clone_episodes(policy, params.cloning, arrays, run.seed, report)
+    checkpoint = Checkpoint(run.scratch / "cloning.pt")
+    cloning.clone_episodes(policy, params.cloning, arrays, run.seed, report, checkpoint)
     build.save(policy, run.folder)
     return Result("policy", {"outcome": "cloned", "demonstrations": len(rows)}, sorted(set(arrays.states)))
 

@@ -9,6 +9,7 @@ import torch
 
 from coevo.core import random, stage
 from coevo.core.artifacts import Artifact
+from coevo.core.checkpoints import Checkpoint
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
 from coevo.episodes import dataset as datasets
@@ -52,7 +53,8 @@ def pretrain_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
             run.log(step=step, **{"codec/loss": loss})
             run.progress("codec", step, config.codec.steps, f"loss {loss:.4f}")
 
-        train_codec(model.codec, config.codec, arrays.frames.flatten(0, 1), run.seed, report_codec)
+        checkpoint = Checkpoint(run.scratch / "codec.pt")
+        train_codec(model.codec, config.codec, arrays.frames.flatten(0, 1), run.seed, report_codec, checkpoint)
     fitting.fit(model.on(device), arrays, data.weights("train"), params.training, run)
     build.save(model, run.folder, torch.bfloat16 if params.half_precision else torch.float32)
     return Result("world_model", {"steps": params.training.steps}, sorted(set(arrays.states)))

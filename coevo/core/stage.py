@@ -33,6 +33,9 @@ from coevo.core.artifacts import Artifact
 from coevo.records.base import Config, read_yaml
 from coevo.records.manifest import Kind
 
+DAMAGED = ".local/damaged.json"
+"""Where a stage that ends over a damaged input names its folder."""
+
 
 def artifact(kind: Kind, help: str, optional: bool = False) -> Any:
     """A field of Inputs: one artifact of this kind."""
@@ -107,12 +110,28 @@ def main(function: Callable[[Any, Any, Run], Result]) -> None:
     try:
         run_command(function, sys.argv[1:])
     except ValueError as error:
+        if isinstance(error, artifacts.Damaged):  # for the flow, which may have DVC bring it back
+            Path(DAMAGED).parent.mkdir(exist_ok=True)
+            Path(DAMAGED).write_text(json.dumps(dict(path=str(error.path))))
         print(f"{function.__name__}: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
 
 
 def run_command(function: Callable[[Any, Any, Run], Result], arguments: Sequence[str]) -> Artifact:
     """Run a stage from its arguments in this process; ValueError for a fault that a user can mend."""
+    hints, args, params, seed = parse_command(function, arguments)
+    inputs, parents, config = _open_inputs(hints["inputs"], args)
+    began = time.time()
+    made = run_stage(function, inputs, params, args.out, seed=seed, parents=parents, config=config)
+    _record_run(made, began)
+    print(f"made {made.id} {made.manifest.sha256[:12]} {json.dumps(made.manifest.metrics)}", flush=True)
+    return made
+
+
+def parse_command(
+    function: Callable[[Any, Any, Run], Result], arguments: Sequence[str]
+) -> tuple[dict[str, Any], argparse.Namespace, Config, int]:
+    """The stage's types, its arguments, its valid parameters, its seed. Opens no artifact; ValueError as above."""
     name = function.__name__
     hints = typing.get_type_hints(function)
     about = sys.modules[function.__module__].__doc__
@@ -137,12 +156,7 @@ def run_command(function: Callable[[Any, Any, Run], Result], arguments: Sequence
     seed = args.seed if args.seed is not None else values.get("seed", 0)
     if type(seed) is not int:
         raise ValueError(f"{args.params}: 'seed' = {seed!r} is not a whole number")
-    inputs, parents, config = _open_inputs(hints["inputs"], args)
-    began = time.time()
-    made = run_stage(function, inputs, params, args.out, seed=seed, parents=parents, config=config)
-    _record_run(made, began)
-    print(f"made {made.id} {made.manifest.sha256[:12]} {json.dumps(made.manifest.metrics)}", flush=True)
-    return made
+    return hints, args, params, seed
 
 
 def run_stage(

@@ -10,6 +10,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
 from coevo.core import random, text
+from coevo.core.checkpoints import Checkpoint
 from coevo.core.schedule import cosine
 from coevo.policies.config import Cloning
 from coevo.policies.small import SmallPolicy
@@ -27,9 +28,10 @@ class Arrays(Protocol):
 
 
 def clone_episodes(
-    policy: SmallPolicy, settings: Cloning, arrays: Arrays, seed: int, report: Callable[[int, float], None]
-) -> None:
-    """Clone whole episodes, one training row per decision."""
+    policy: SmallPolicy, settings: Cloning, arrays: Arrays, seed: int, report: Callable[[int, float], None],
+    checkpoint: Checkpoint | None = None,
+) -> None:  # fmt: skip
+    """Clone whole episodes, one training row per decision; goes on from `checkpoint` if it holds something."""
     per, k = policy.interface.chunk_frames, policy.interface.chunk
     decisions = arrays.length // per
     taken = torch.arange(int(decisions.max()))[None] < decisions[:, None]
@@ -37,7 +39,7 @@ def clone_episodes(
     words = text.words(arrays.instructions)
     clone(
         policy, settings, arrays.frames[episode, decision * per], arrays.proprio[episode, decision * per],
-        words[episode], arrays.labels.unflatten(1, (-1, k))[episode, decision], seed, report,
+        words[episode], arrays.labels.unflatten(1, (-1, k))[episode, decision], seed, report, checkpoint,
     )  # fmt: skip
 
 
@@ -50,15 +52,27 @@ def clone(
     label: Float32[Tensor, "n k a"],
     seed: int,
     report: Callable[[int, float], None],
+    checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Fit the head's mean to the labels (noise-free expert actions, or what a policy did) by maximum likelihood."""
+    """Fit the head's mean to the labels (noise-free expert actions, or what a policy did) by maximum likelihood.
+
+    A resumed run reports again what was reported before it was stopped, so that its log is whole.
+    """
     device = policy.mean.weight.device
     frames, proprio, words = frames.to(device), proprio.to(device), words.to(device)
     target = policy.targets(label.to(device))
     optimiser = torch.optim.AdamW(policy.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     policy.train()
     losses: list[Tensor] = []
-    for step in range(settings.steps):
+    checkpoint = checkpoint or Checkpoint(None)
+    began, reported = 0, []
+    if (saved := checkpoint.load()) is not None:
+        policy.load_state_dict(saved["policy"])
+        optimiser.load_state_dict(saved["optimiser"])
+        began, reported, losses = saved["step"], saved["reported"], [loss.to(device) for loss in saved["losses"]]
+    for line in reported:
+        report(*line)
+    for step in range(began, settings.steps):
         source = random.generator(seed, "clone", step, device=device)
         rows = torch.randint(len(frames), (settings.batch,), generator=source, device=device)
         shown, pose = frames[rows], proprio[rows].clone()
@@ -75,6 +89,12 @@ def clone(
         optimiser.step()
         losses.append(loss.detach())
         if (step + 1) % 100 == 0 or step + 1 == settings.steps:
-            report(step + 1, torch.stack(losses).mean().item())
+            reported.append((step + 1, torch.stack(losses).mean().item()))
+            report(*reported[-1])
             losses.clear()
+        if checkpoint.is_due():
+            checkpoint.save(dict(
+                step=step + 1, policy=policy.state_dict(), optimiser=optimiser.state_dict(), reported=reported,
+                losses=losses,
+            ))  # fmt: skip
     policy.eval()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from coevo.core import frames as pixels
 from coevo.core import random
+from coevo.core.checkpoints import Checkpoint
 from coevo.core.layers import strided_convolutions
 from coevo.core.schedule import cosine
 from coevo.core.types import Verdicts
@@ -67,8 +68,12 @@ def fit(
     success: Bool[Tensor, "n f"],
     seed: int,
     report: Callable[[int, float], None],
+    checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Train on per-frame labels of simulator episodes; the frames after the first are labelled by `success`."""
+    """Train on per-frame labels of simulator episodes; the frames after the first are labelled by `success`.
+
+    Goes on from `checkpoint` if it holds something, and reports again what was reported before it was stopped.
+    """
     device = model.net[0].weight.device
     shown, labels = frames[:, 1:].flatten(0, 1).to(device), success.flatten().to(device)
     position = torch.arange(1, success.shape[1] + 1, device=device).expand(len(success), -1).flatten()
@@ -87,7 +92,15 @@ def fit(
     indices = [(pool.nonzero().flatten(), count) for pool, count in pools]
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=1e-3)
     model.train()
-    for step in range(settings.steps):
+    checkpoint = checkpoint or Checkpoint(None)
+    began, reported = 0, []
+    if (saved := checkpoint.load()) is not None:
+        model.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+        began, reported = saved["step"], saved["reported"]
+    for line in reported:
+        report(*line)
+    for step in range(began, settings.steps):
         source = random.generator(seed, "reward", step, device=device)
         rows = torch.cat(
             [pool[torch.randint(len(pool), (count,), generator=source, device=device)] for pool, count in indices]
@@ -101,5 +114,10 @@ def fit(
         loss.backward()
         optimiser.step()
         if (step + 1) % 50 == 0 or step + 1 == settings.steps:
-            report(step + 1, loss.item())
+            reported.append((step + 1, loss.item()))
+            report(*reported[-1])
+        if checkpoint.is_due():
+            checkpoint.save(dict(
+                step=step + 1, model=model.state_dict(), optimiser=optimiser.state_dict(), reported=reported,
+            ))  # fmt: skip
     model.eval()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from coevo.core import frames as pixels
 from coevo.core import random
+from coevo.core.checkpoints import Checkpoint
 from coevo.core.schedule import cosine
 from coevo.worlds.codecs import ConvAutoencoder
 from coevo.worlds.config import ConvCodec
@@ -24,14 +25,26 @@ def train_codec(
     frames: UInt8[Tensor, "n h w 3"],
     seed: int,
     report: Callable[[int, float], None],
+    checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Reconstruction with noise on normalised latents; sets the codec's latent statistics at the end."""
+    """Reconstruction with noise on normalised latents; sets the codec's latent statistics at the end.
+
+    Goes on from `checkpoint` if it holds something, and reports again what was reported before it was stopped.
+    """
     device = next(codec.parameters()).device
     frames = frames.to(device)
     usual = frames[:: max(1, len(frames) // 256)].float().median(dim=0).values
     optimiser = torch.optim.AdamW(codec.parameters(), lr=settings.learning_rate, weight_decay=1e-4, fused=True)
     codec.train()
-    for step in range(settings.steps):
+    checkpoint = checkpoint or Checkpoint(None)
+    began, reported = 0, []
+    if (saved := checkpoint.load()) is not None:
+        codec.load_state_dict(saved["codec"])
+        optimiser.load_state_dict(saved["optimiser"])
+        began, reported = saved["step"], saved["reported"]
+    for line in reported:
+        report(*line)
+    for step in range(began, settings.steps):
         source = random.generator(seed, "codec", step, device=device)
         rows = torch.randint(len(frames), (settings.batch,), generator=source, device=device)
         shown = frames[rows]
@@ -50,7 +63,13 @@ def train_codec(
         loss.backward()
         optimiser.step()
         if (step + 1) % 50 == 0 or step + 1 == settings.steps:
-            report(step + 1, loss.item())
+            reported.append((step + 1, loss.item()))
+            report(*reported[-1])
+        # The last one stays for a stage that goes on to train the transformer.
+        if checkpoint.is_due() or step + 1 == settings.steps:
+            checkpoint.save(dict(
+                step=step + 1, codec=codec.state_dict(), optimiser=optimiser.state_dict(), reported=reported,
+            ))  # fmt: skip
     codec.eval()
     with torch.no_grad():
         sample = pixels.to_float(frames[:: max(1, len(frames) // 2048)])
