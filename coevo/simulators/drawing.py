@@ -8,10 +8,13 @@ import glob
 import os
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, Float64, UInt8
 
 from coevo.records.interface import Camera
 from coevo.simulators.config import Drawing
+
+HIDDEN = 5
+"""A group of geoms that MuJoCo does not draw."""
 
 
 def choose_renderer() -> None:
@@ -51,6 +54,28 @@ def _library(name: str) -> bool:
     return False
 
 
+class View:
+    """The pyramid that a free camera sees, as four planes through its position."""
+
+    def __init__(self, camera: Camera) -> None:
+        turn, tilt = np.radians(camera.azimuth), np.radians(camera.elevation)
+        forward = np.array([np.cos(tilt) * np.cos(turn), np.cos(tilt) * np.sin(turn), np.sin(tilt)])
+        right = np.array([np.sin(turn), -np.cos(turn), 0.0])
+        up = np.cross(right, forward)
+        self._position = np.array(camera.lookat) - camera.distance * forward
+        half = np.radians(camera.fovy) / 2
+        across = np.arctan(np.tan(half) * camera.width / camera.height)
+        # Unit normals that point out of the pyramid.
+        self._normals = np.stack(
+            [side * axis * np.cos(angle) - forward * np.sin(angle)
+             for axis, angle in ((right, across), (up, half)) for side in (1.0, -1.0)]
+        )  # fmt: skip
+
+    def touches(self, centres: Float64[np.ndarray, "g 3"], radii: Float64[np.ndarray, " g"]) -> Bool[np.ndarray, " g"]:
+        """Which spheres reach into the pyramid."""
+        return ((centres - self._position) @ self._normals.T <= radii[:, None]).all(axis=1)
+
+
 class Painter:
     """Draws one model's data. At most one renderer is alive in a process: with several, OSMesa draws garbage."""
 
@@ -71,13 +96,27 @@ class Painter:
         self._camera.elevation = camera.elevation
         self._options = mujoco.MjvOption()
         self._options.sitegroup[:] = 1
+        self._options.geomgroup[HIDDEN] = 0
+        self._groups = model.geom_group.copy()
+        self._view = View(camera)
 
     def frame(self) -> UInt8[np.ndarray, "h w 3"]:
         """The scene as it stands; kinematics must be up to date."""
         if self._renderer is None:
             self._open()
+        self._hide_what_is_out_of_view()
         self._renderer.update_scene(self._data, camera=self._camera, scene_option=self._options)
         return self._renderer.render()
+
+    def _hide_what_is_out_of_view(self) -> None:
+        """Spare the renderer the meshes that can touch no pixel: more than half of a robot arm's triangles.
+
+        Without shadows, reflections and the like a frame is the same to the last bit.
+        """
+        if self._drawing.effects or self._drawing.shadow_size > 0:
+            return
+        seen = self._view.touches(self._data.geom_xpos, self._model.geom_rbound)
+        self._model.geom_group[:] = np.where(seen | (self._model.geom_rbound == 0), self._groups, HIDDEN)
 
     def close(self) -> None:
         """Free the renderer; the next frame opens one again."""

@@ -13,6 +13,7 @@ import torch
 
 from coevo.core.kinematics import commanded_poses, project, proprio_after
 from coevo.records.base import read_yaml
+from coevo.records.interface import Camera
 from coevo.simulators import drawing
 from coevo.simulators.build import build, read_config, read_config_file
 from coevo.simulators.metaworld import MetaWorld
@@ -201,3 +202,31 @@ def test_a_shifted_start_differs_in_the_objects_place_alone():
     changed = np.flatnonzero(moved != state)
     assert len(changed) == 2
     np.testing.assert_allclose((moved - state)[changed], [0.002, -0.001], atol=1e-12)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_geoms_that_are_not_drawn_are_not_missed(path, monkeypatch):
+    simulator = build(read_config_file(path))
+    simulator._load(simulator.initial_state(0, "view", 0).simulator_state)
+    hidden = []
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        for _ in range(8):
+            simulator._move(rng.uniform(-1, 1, 4).astype(np.float32))
+        frame = simulator._frame()
+        hidden.append((simulator._model.geom_group == drawing.HIDDEN).sum())
+        simulator._model.geom_group[:] = simulator._painter._groups
+        with monkeypatch.context() as patch:
+            patch.setattr(drawing.Painter, "_hide_what_is_out_of_view", lambda self: None)
+            assert np.array_equal(simulator._frame(), frame)
+    assert max(hidden) > 0
+    simulator.close()
+
+
+def test_a_sphere_beside_the_view_is_told_from_one_that_reaches_into_it():
+    camera = Camera(height=64, width=64, lookat=(0, 1, 0), distance=1, azimuth=90, elevation=0, fovy=90)
+    centres = np.array([[0, 2, 0], [2, 1, 0], [2, 1, 0], [0, -1, 0], [0, 1, -3.0]])
+    # From the origin along y with 45 degrees to each side: (2, 1) lies 1 / sqrt(2) = 0.707 beside the right plane.
+    assert drawing.View(camera).touches(centres, np.array([0, 0.7, 0.71, 0.5, 0.1])).tolist() == [
+        True, False, True, False, False,
+    ]  # fmt: skip
