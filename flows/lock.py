@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+MARK = "COEVO_STAGE_OF"
+"""Environment variable of every process that a flow starts for a stage: the repository that it works in."""
 
 
 class Held(RuntimeError):
@@ -21,8 +24,8 @@ class Held(RuntimeError):
 def repository_lock(root: Path, purpose: str) -> Iterator[None]:
     """Hold the repository, or raise Held at once. Nested use in one process is fine.
 
-    The operating system frees the lock when its holder dies, however it dies. A stage that a dead holder left running
-    is ended first: it would write where the new holder works.
+    The operating system frees the lock when its holder dies, however it dies. What a dead holder left running is ended
+    first: it would write where the new holder works.
     """
     folder = root / ".local"
     folder.mkdir(exist_ok=True)
@@ -33,48 +36,59 @@ def repository_lock(root: Path, purpose: str) -> Iterator[None]:
         raise Held(_describe(folder / "holder.json")) from None
     try:
         if lock.lock_counter == 1:
-            _end_leftover(folder / "running.json")
+            end_marked(root)
             holder = dict(pid=os.getpid(), purpose=purpose, since=time.strftime("%Y-%m-%d %H:%M:%S"))
-            (folder / "holder.json").write_text(json.dumps(holder))
+            write_whole(folder / "holder.json", json.dumps(holder))
         yield
     finally:
         lock.release()
 
 
-@contextmanager
-def recorded_group(root: Path, pid: int, stage: str) -> Iterator[None]:
-    """Write down the process group of a running stage, so that whoever follows a dead holder can end it."""
-    file = root / ".local" / "running.json"
-    file.write_text(json.dumps(dict(pid=pid, born=_born(pid), stage=stage)))
+def write_whole(file: Path, text: str) -> None:
+    """Write a file in one step: a kill or a full disk leaves the old content or the new one."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
-        yield
+        partial.write_text(text)
+        os.replace(partial, file)
     finally:
-        file.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+
+
+def mark(root: Path) -> dict[str, str]:
+    """What a stage's environment holds so that it and all that it starts can be found again, whoever is left."""
+    return {MARK: str(root.resolve())}
+
+
+def end_marked(root: Path) -> None:
+    """End every process that a flow started for a stage of this repository, whatever group it has moved to."""
+    wanted = f"{MARK}={root.resolve()}".encode()
+    _end(lambda: [pid for pid in _processes() if wanted in _environment(pid) and pid != os.getpid()], os.kill)
 
 
 def end_group(pid: int) -> None:
-    """End a process group: politely, then after two seconds for certain."""
+    """End a process group."""
+    _end(lambda: [pid] if _group_members(pid) else [], os.killpg)
+
+
+def born(pid: int) -> str | None:
+    """Start time of a process in clock ticks since boot; none if it is gone or a zombie."""
+    fields = _stat(pid)
+    return fields[19] if fields and fields[0] != "Z" else None
+
+
+def _end(found: Callable[[], list[int]], send: Callable[[int, int], None]) -> None:
+    """Politely, then after two seconds for certain."""
     for sign, wait in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 1.0)):
-        try:
-            os.killpg(pid, sign)
-        except (ProcessLookupError, PermissionError):
+        for pid in (left := found()):
+            try:
+                send(pid, sign)
+            except (ProcessLookupError, PermissionError):
+                continue
+        if not left:
             return
         until = time.monotonic() + wait
-        while time.monotonic() < until and _group_lives(pid):
+        while time.monotonic() < until and found():
             time.sleep(0.05)
-
-
-def _end_leftover(file: Path) -> None:
-    try:
-        left = json.loads(file.read_text())
-    except (FileNotFoundError, ValueError):
-        return
-    members = _group_members(left["pid"])
-    # A process id can come back as someone else's: the leader's birth time tells. If only the leader died, no new
-    # process can have taken its number while its group has members.
-    if members and (left["pid"] not in members or _born(left["pid"]) == left["born"]):
-        end_group(left["pid"])
-    file.unlink(missing_ok=True)
 
 
 def _describe(file: Path) -> str:
@@ -88,26 +102,26 @@ def _describe(file: Path) -> str:
     )
 
 
-def _born(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot; none if it is gone (or this system has no /proc)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except OSError:
-        return None
+def _processes() -> list[int]:
+    """Living processes; none where the system has no /proc."""
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if born(int(folder.name)) is not None]
 
 
 def _group_members(group: int) -> list[int]:
     """Living processes of a process group."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            state, _, its_group = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:3]
-        except OSError:
-            continue
-        if int(its_group) == group and state != "Z":
-            found.append(int(folder.name))
-    return found
+    return [pid for pid in _processes() if (fields := _stat(pid)) and int(fields[2]) == group]
 
 
-def _group_lives(group: int) -> bool:
-    return bool(_group_members(group))
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or somebody else's
+        return []
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on: state, parent, group, ...; none if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return []

@@ -6,6 +6,7 @@ import configparser
 import json
 import os
 import queue
+import shlex
 import subprocess
 import sys
 import threading
@@ -14,10 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flows.lock import end_group, recorded_group
+from flows import mending
+from flows.graph import Stage
+from flows.lock import end_group, end_marked, mark
 
-BUSY = ("Unable to acquire lock", "is busy, it is being blocked by", "is locked")
-"""What DVC says when another DVC process holds what it needs."""
+DVC = (sys.executable, "-m", "flows.dvc_command")
+BUSY = 75
+"""Exit status of flows.dvc_command where another DVC process holds what it needs."""
 RETRY_SECONDS = (1, 2, 4, 8, 15)
 """Pauses before further tries at a busy lock; the last is repeated."""
 PATIENCE_SECONDS = 3600
@@ -37,19 +41,18 @@ def environment() -> dict[str, str]:
 def status(root: Path, files: Sequence[str]) -> Mapping[str, object]:
     """What `dvc status` finds changed in these dvc.yaml files: {stage address: reasons}; empty when all is done."""
     for pause in _pauses():
-        made = subprocess.run(
-            [sys.executable, "-m", "dvc", "status", "--json", *files],
-            cwd=root,
-            env=environment(),
-            capture_output=True,
-            text=True,
-        )
+        made = dvc(root, "status", "--json", *files)
         if made.returncode == 0:
             return json.loads(made.stdout)
-        if not any(sign in made.stderr for sign in BUSY):
+        if made.returncode != BUSY:
             raise StageFailed(f"'dvc status' failed:\n{made.stderr.strip()}")
         time.sleep(pause)
     raise StageFailed(f"DVC stayed busy for {PATIENCE_SECONDS} s: {made.stderr.strip()}")
+
+
+def dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One DVC command that starts no stage, to its end."""
+    return subprocess.run([*DVC, *arguments], cwd=root, env=environment(), capture_output=True, text=True)
 
 
 def reproduce(root: Path, address: str, on_line: Callable[[str], None], upstream: bool = False) -> bool:
@@ -57,22 +60,46 @@ def reproduce(root: Path, address: str, on_line: Callable[[str], None], upstream
 
     A lock held by a person's own DVC command is waited for. Raises StageFailed.
     """
-    arguments = ["repro", *([] if upstream else ["--single-item"]), *(["--pull"] if has_remote(root) else []), address]
-    waiting = False
+    # At a stage's end DVC takes its lock again: without waiting it gives up after three seconds, and the work with it.
+    arguments = ["--wait-for-lock", "repro", *([] if upstream else ["--single-item"])]
+    arguments += [*(["--pull"] if has_remote(root) else []), address]
+    waiting, healed = False, None
+    mending.forget(root)
     for pause in _pauses():
-        code, last, ran = _run(root, address, arguments, on_line)
+        code, last, ran = _run(root, arguments, on_line)
         if code == 0:
+            mending.keep(root)
             return ran
-        busy = [line for line in last if any(sign in line for sign in BUSY)]
-        if not busy:
+        if code != BUSY and not healed and (healed := mending.heal(root)):
+            on_line(healed)
+            arguments = [word for word in arguments if word != "--single-item"]  # what made it comes first
+            continue
+        if code != BUSY:
             words = [line for line in last if not line.startswith("PROGRESS ")]
             said = [line for line in words if not line.startswith("ERROR: failed to reproduce")]
-            raise StageFailed("\n".join((said or words)[-15:]) or f"DVC ended with status {code} and said nothing")
+            ended = f"DVC was ended by signal {-code}" if code < 0 else f"DVC ended with status {code} and said nothing"
+            raise StageFailed("\n".join((said or words)[-15:]) or ended)
         if not waiting:
-            on_line(f"waiting, since DVC is busy with another command: {busy[-1]}")
+            on_line(f"waiting, since DVC is busy with another command: {' '.join(last)}")
         waiting = True
         time.sleep(pause)
-    raise StageFailed(f"DVC stayed busy for {PATIENCE_SECONDS} s: {busy[-1]}")
+    raise StageFailed(f"DVC stayed busy for {PATIENCE_SECONDS} s: {' '.join(last)}")
+
+
+def check(root: Path, stages: Sequence[Stage]) -> None:
+    """Validate the parameters of these stages against what their code takes; ValueError lists all faults at once.
+
+    It costs some seconds for the imports, and spares the hours after which a late stage would find its own fault.
+    """
+    commands = json.dumps([shlex.split(stage.command) for stage in stages])
+    made = subprocess.run(
+        [sys.executable, "-m", "coevo.core.check"],
+        cwd=root, env=environment(), input=commands, capture_output=True, text=True,
+    )  # fmt: skip
+    if made.returncode == 2:
+        raise ValueError(made.stderr.strip())
+    if made.returncode != 0:
+        raise StageFailed(f"the parameters could not be checked:\n{made.stderr.strip()}")
 
 
 def has_remote(root: Path) -> bool:
@@ -89,14 +116,12 @@ def _pauses() -> Iterator[float]:
         tries += 1
 
 
-def _run(
-    root: Path, address: str, arguments: Sequence[str], on_line: Callable[[str], None]
-) -> tuple[int, list[str], bool]:
-    """Exit status, last lines, and whether a stage was run. The whole process group ends with this call."""
+def _run(root: Path, arguments: Sequence[str], on_line: Callable[[str], None]) -> tuple[int, list[str], bool]:
+    """Exit status, last lines, and whether a stage was run. All that was started for it ends with this call."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "dvc", *arguments],
+        [*DVC, *arguments],
         cwd=root,
-        env=environment(),
+        env=environment() | mark(root),
         text=True,
         errors="replace",
         stdin=subprocess.DEVNULL,
@@ -107,15 +132,15 @@ def _run(
     last: deque[str] = deque(maxlen=40)
     ran = False
     try:
-        with recorded_group(root, process.pid, address):
-            for line in _lines(process):
-                ran = ran or line.startswith("Running stage")
-                if not _chatter(line):
-                    last.append(line)
-                    on_line(line)
-            return process.wait(), list(last), ran
+        for line in _lines(process):
+            ran = ran or line.startswith("Running stage")
+            if not _chatter(line):
+                last.append(line)
+                on_line(line)
+        return process.wait(), list(last), ran
     finally:
         end_group(process.pid)
+        end_marked(root)
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import yaml
 
 from coevo.records.base import read_yaml
-from flows import graph, repro
+from flows import graph, mending, repro
 from flows.loops import START, Before, Loop, OpenRound, number, round_id
 
 KEPT_PACKAGES = ("torch", "numpy", "diffusers", "transformers", "mujoco", "metaworld", "dvc", "prefect", "ray")
@@ -84,7 +85,8 @@ def made_in(loop: Loop, closed: OpenRound, role: str) -> str:
 
 
 def tidy(loop: Loop) -> None:
-    """What must hold before a round goes on."""
+    """What must hold before a round goes on, whatever was killed before."""
+    mending.mend(loop.root)
     reconcile(loop)
     remove_strays(loop)
 
@@ -95,6 +97,35 @@ def reconcile(loop: Loop) -> None:
     for unfinished in loop.rounds.glob(f"*/{UNFINISHED}"):
         if number(unfinished.parent.name) < number(current):
             unfinished.rename(unfinished.with_name(SEAL))
+    if _git(loop.root, "config", "--type=bool", "coevo.commitRounds") == "true":
+        for sealed in sorted(loop.rounds.glob(f"*/{SEAL}")):
+            commit(loop, sealed.parent.name)
+
+
+def commit(loop: Loop, round: str) -> None:
+    """Commit the records of a closed round, by their paths and nothing else, and tag it 'loop/round'; once.
+
+    `git config coevo.commitRounds true` has every closed round committed. Where git refuses (a hook, no author), the
+    loop goes on, and the next run tries again.
+    """
+    tag = f"{loop.name}/{round}"
+    if _git(loop.root, "rev-parse", "--verify", "--quiet", f"refs/tags/{tag}"):
+        return
+    files = [loop.rounds / round, loop.round_file, loop.folder / "dvc.lock", loop.root / "start" / "dvc.lock"]
+    paths = [str(file.relative_to(loop.root)) for file in files if file.exists()]
+    decision = loop.decision(round)
+    said = f"Close round {round} of loop {loop.name}" + (f": {decision.outcome}, {decision.reason}" if decision else "")
+    # A kill between commit and tag leaves nothing to commit, and that commit to tag.
+    pending = _git(loop.root, "status", "--porcelain", "--", *paths)
+    done = pending is not None and (
+        pending == ""
+        or (
+            _git(loop.root, "add", "--", *paths) is not None
+            and _git(loop.root, "commit", "--quiet", "--message", said, "--", *paths) is not None
+        )
+    )
+    if not done or _git(loop.root, "tag", tag) is None:
+        print(f"git did not commit round {round}; 'git commit' by hand says why", file=sys.stderr, flush=True)
 
 
 def remove_strays(loop: Loop) -> None:
@@ -137,15 +168,10 @@ def _record(loop: Loop, closed: OpenRound) -> None:
 
 def _surroundings(loop: Loop, closed: OpenRound) -> dict[str, Any]:
     """What no hash covers: revision, versions, machine, and the time that each stage took."""
-
-    def git(*arguments: str) -> str | None:
-        made = subprocess.run(["git", *arguments], cwd=loop.root, capture_output=True, text=True)
-        return made.stdout.strip() if made.returncode == 0 else None
-
     runs = loop.root / ".local" / "runs" / loop.name / closed.round
-    changes = git("status", "--porcelain", "--", "coevo", "tasks", "flows", "configs")
+    changes = _git(loop.root, "status", "--porcelain", "--", "coevo", "tasks", "flows", "configs")
     return dict(
-        git_revision=git("rev-parse", "HEAD"),
+        git_revision=_git(loop.root, "rev-parse", "HEAD"),
         git_clean=None if changes is None else changes == "",
         packages={name: _version(name) for name in KEPT_PACKAGES},
         python=platform.python_version(),
@@ -153,6 +179,12 @@ def _surroundings(loop: Loop, closed: OpenRound) -> dict[str, Any]:
         machine=platform.machine(),
         stages=[json.loads(file.read_text()) for file in sorted(runs.rglob("*.json"))],
     )
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git says; none if it fails."""
+    made = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    return made.stdout.strip() if made.returncode == 0 else None
 
 
 def _version(package: str) -> str | None:
