@@ -2,7 +2,7 @@
 
 Each seed is a round of the default loop in a clone of its own, with `seed` and the one training seed set to it: start
 and sealed states are the same; collection, world model, admission, training and evaluation all differ. Writes
-docs/results/laptop.json. Seeds that are finished already are read, not run again.
+docs/results/laptop.json and the page beside it. Seeds that are finished already are read, not run again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import yaml
 
+from benchmarks.results_page import cell
 from coevo.evaluation.intervals import seed_interval
 from coevo.records.outcomes import Figure
 
@@ -37,6 +39,7 @@ def main() -> None:
     figures = [*summary(figures), *figures]
     out = ROOT / "docs" / "results" / "laptop.json"
     out.write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")
+    out.with_suffix(".md").write_text(page(figures, args.seeds))
     for figure in figures[:2]:
         print(f"{figure.metric}: {figure.value:+.3f} [{figure.low}, {figure.high}] n={figure.n}")
 
@@ -79,6 +82,45 @@ def summary(figures: list[Figure]) -> list[Figure]:
         Figure(metric="mean_gain", value=interval.value, low=interval.low, high=interval.high, **common),
         Figure(metric="sd_of_gain", value=float(np.std(gains, ddof=1)), **common),
     ]
+
+
+COLUMNS = {
+    "fake success, expert successes alone": ("before", "fake_success"),
+    "fake success, fine-tuned": ("after", "fake_success"),
+    "recall, fine-tuned": ("after", "recall"),
+    "fake on forks, fine-tuned": ("after", "fake_success_mixed"),
+    "success before": ("start policy", "policy_success"),
+    "success after": ("trained policy", "policy_success"),
+    "gain": ("trained policy", "gain"),
+    "mismatch before": ("parent policy", "mismatch"),
+    "mismatch after": ("trained policy", "mismatch"),
+}
+
+
+def page(figures: Sequence[Figure], seeds: int) -> str:
+    """The results page: the mean, then a row per seed."""
+    mean, spread = figures[:2]
+    cells = {(figure.arm, figure.metric): figure for figure in figures}
+    lines = [
+        "# The laptop's loop over seeds",
+        "Each seed is one round of the default loop on two CPU cores, from the shipped start: rollouts, world model, "
+        "admission, training and evaluation differ, sealed states do not. Intervals are 90%, over states within a "
+        "seed and Student's over seeds. A round whose world model is refused, or whose training never beats the start "
+        "policy on validation states, keeps the start policy: its gain is 0 and counts.",
+        f"Mean gain on sealed states: **{mean.value:+.3f} [{mean.low:+.3f}, {mean.high:+.3f}]** over {mean.n} seeds, "
+        f"standard deviation {spread.value:.3f}.",
+        "\n".join([
+            "| seed | " + " | ".join(COLUMNS) + " |",
+            "|---" * (len(COLUMNS) + 1) + "|",
+            *(
+                f"| {seed} | " + " | ".join(cell(cells.get((f"seed {seed}, {arm}", metric)))
+                                            for arm, metric in COLUMNS.values()) + " |"
+                for seed in range(seeds)
+            ),
+        ]),
+        "Made by `python -m benchmarks.laptop` from `laptop.json`.",
+    ]  # fmt: skip
+    return "\n\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
