@@ -25,8 +25,11 @@ PANELS = (
     ("World model loss", "world_model/loss"),
     ("Success in training episodes, as the reward reads it", "train_policy/success"),
     ("Success on validation states", "train_policy/validation_success"),
+    ("Success dreamed on validation states", "train_policy/probe_dreamed_success"),
+    ("Share of their replays that fail", "train_policy/probe_mismatch"),
     ("Share of frames that carry gradient", "train_policy/useful_frames"),
     ("KL to the policy that acted", "train_policy/kl"),
+    ("Variance of returns that the critic explains", "train_policy/explained_variance"),
 )
 """Charts of training, and the key of metrics.jsonl that each shows."""
 

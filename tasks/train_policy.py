@@ -17,17 +17,21 @@ from pydantic import NonNegativeInt, PositiveInt
 from coevo.core import artifacts, models, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
+from coevo.core.protocols import RewardModel
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
 from coevo.core.types import Verdicts, to_device
 from coevo.evaluation import evaluate
+from coevo.evaluation.replay import replay
 from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
 from coevo.records.interface import Interface, require_same
 from coevo.records.outcomes import Admission
 from coevo.rewards import build as rewards
 from coevo.rewards.classifier import read_peak
+from coevo.rewards.ending import FirstSuccess, FrameReader
 from coevo.rl import training
+from coevo.rl.alarms import Probed
 from coevo.rl.config import Algorithm
 from coevo.rollout import rollout
 from coevo.simulators.build import read_config
@@ -62,7 +66,13 @@ class Params(Config):
     validation_repeats: PositiveInt = 1
     """Episodes from each of them per check."""
     patience: PositiveInt = 2
-    """Checks in a row below the start policy after which training stops."""
+    """Checks in a row after which training stops: all below the start policy, or all alarms. An alarm is a dreamed
+    success that rose since the best check while neither validation nor replay did."""
+    probe_states: NonNegativeInt = 16
+    """Validation states from which each check dreams, to replay what was won there; 0 replays nothing and cannot
+    raise an alarm."""
+    end_at_success: bool = True
+    """End dreamed rows where they first read as a success, where the reward model reads single frames."""
     workers: NonNegativeInt = 2
     """Simulator processes."""
 
@@ -84,9 +94,14 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
     require_same(policy.interface, inputs.policy.id, interface, inputs.starts.id)
     require_same(policy.interface, inputs.policy.id, validated, inputs.validation.id)
     with ParallelSimulator(simulator_config, params.workers) as simulator:
-        roll = _simulated(simulator, policy, run) if params.environment == "simulator" else _dreamed(
-            inputs, policy, device, run
-        )
+        probe = None
+        if params.environment == "simulator":
+            roll = _simulated(simulator, policy, run)
+        else:
+            dream, reward = _world(inputs, policy, device)
+            roll = _dreamed(dream, reward, policy, params, run)
+            probed = validation_states[: params.probe_states]
+            probe = _probe(dream, reward, policy, simulator, probed, inputs, run) if probed else None
         total = params.algorithm.updates + getattr(params.algorithm.estimator, "critic_warmup", 0)
 
         def check(update: int) -> float:
@@ -96,10 +111,11 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
 
         def log(update: int, numbers: dict[str, float]) -> None:
             run.log(update=update, **{f"train_policy/{name}": value for name, value in numbers.items()})
-            run.progress("training", update, total, f"{params.environment} success {numbers['success']:.2f}")
+            if update:
+                run.progress("training", update, total, f"{params.environment} success {numbers['success']:.2f}")
 
         validation = (
-            training.Validation(check, params.validate_every, params.patience, len(checked))
+            training.Validation(check, params.validate_every, params.patience, len(checked), probe)
             if params.validate_every
             else None
         )
@@ -118,20 +134,44 @@ def _refusal(inputs: Inputs, params: Params) -> str:
     return "" if admission.admitted else "; ".join(admission.reasons)
 
 
-def _dreamed(inputs: Inputs, policy, device: torch.device, run: Run) -> training.Roll:
-    """Episodes in the world model, judged by the frozen reward model."""
+def _world(inputs: Inputs, policy, device: torch.device) -> tuple[Dream, RewardModel]:
+    """The world model as an environment, and the frozen reward model that judges it."""
     if inputs.world_model is None or inputs.reward is None:
         raise ValueError("training in a dream needs --world-model and --reward")
     dream = Dream(worlds.load(inputs.world_model, device))
     reward = rewards.load(inputs.reward, device)
     require_same(policy.interface, inputs.policy.id, dream.interface, inputs.world_model.id)
     require_same(dream.interface, inputs.world_model.id, reward.interface, inputs.reward.id)
+    return dream, reward
+
+
+def _dreamed(dream: Dream, reward: RewardModel, policy, params: Params, run: Run) -> training.Roll:
+    """Episodes in the world model, judged by the frozen reward model while or after they are drawn."""
+    ends = params.end_at_success and isinstance(reward, FrameReader)
 
     def roll(starts, key):
-        episodes = rollout(dream, policy, starts, stream=(run.seed, "train", *key), source="dream")
+        stream = (run.seed, "train", *key)
+        if ends:
+            monitor = FirstSuccess(reward)
+            episodes = rollout(dream, policy, starts, stream=stream, source="dream", monitor=monitor)
+            return episodes, monitor.verdicts()
+        episodes = rollout(dream, policy, starts, stream=stream, source="dream")
         return episodes, reward.verdicts(episodes.frames, [start.instruction for start in starts])
 
     return roll
+
+
+def _probe(dream: Dream, reward: RewardModel, policy, simulator, states, inputs: Inputs, run: Run):
+    """A small closed-loop replay on validation states; the same noise at every check."""
+
+    def probe(update: int) -> Probed:
+        stream = (run.seed, "probe")
+        dreamed = rollout(dream, policy, states, stream=stream, source="dream")
+        verdicts = reward.verdicts(dreamed.frames, [start.instruction for start in states])
+        done = replay(dreamed, verdicts, simulator, world_model=inputs.world_model.id, stream=stream)
+        return Probed(dreamed=len(dreamed), won=len(done.rows), confirmed=int(done.succeeded.sum()))
+
+    return probe
 
 
 def _simulated(simulator: ParallelSimulator, policy, run: Run) -> training.Roll:
@@ -152,7 +192,8 @@ def truth_verdicts(episodes, interface: Interface) -> Verdicts:
 
 def _metrics(inputs: Inputs, params: Params, outcome: training.Outcome, episodes_per_check: int) -> dict:
     rolled = outcome.episodes if params.environment == "simulator" else 0
-    own = rolled + len(outcome.checks) * episodes_per_check + _admission_replays(inputs)
+    replayed = sum(probe.won for probe in outcome.probes)
+    own = rolled + len(outcome.checks) * episodes_per_check + replayed + _admission_replays(inputs)
     parents = [given for given in vars(inputs).values() if isinstance(given, Artifact)]
     behind, uncounted = artifacts.simulator_episodes(parents, inputs.policy)
     gain = None if outcome.best_success is None else outcome.best_success - outcome.checks[0][1]
@@ -162,7 +203,8 @@ def _metrics(inputs: Inputs, params: Params, outcome: training.Outcome, episodes
         "best_update": outcome.best_update,
         "validation_success": outcome.best_success,
         "validation_gain": gain,
-        "dreamed_episodes": outcome.episodes - rolled,
+        "useful_frames": outcome.useful_frames,
+        "dreamed_episodes": outcome.episodes - rolled + sum(probe.dreamed for probe in outcome.probes),
         "simulator_episodes": own,
         # Data of world model and reward, and admission rollouts too: all that it took since the policy it set out from.
         "simulator_episodes_in_all": own + behind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from coevo.records.base import Config
 
@@ -53,9 +53,14 @@ class Algorithm(Config):
     group: Annotated[int, Field(ge=2)] = 8
     """Episodes from each of them."""
     refill: NonNegativeInt = 0
-    """Further initial states per update at the most, rolled to replace groups whose outcomes were all the same."""
+    """Further initial states per update at the most, rolled until `states` groups have both outcomes."""
+    scouts: NonNegativeInt = 0
+    """Episodes of a group that are rolled first; where they all ended alike the group is not completed. It weighs
+    states anew and never turns a state's gradient. 0 rolls whole groups."""
     prefer_mixed: bool = True
     """Draw initial states by how mixed their outcomes have been, p (1 - p) + 0.05."""
+    returning: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of an update's states that come from those whose last group had both outcomes, while there are some."""
     ratio: Literal["token", "action", "chunk"] = "token"
     """Over what the probability ratio is taken and clipped: every scored term, all terms of one held action, or the
     whole chunk."""
@@ -67,3 +72,12 @@ class Algorithm(Config):
     gradient_clip: PositiveFloat = 0.5
     kl_weight: NonNegativeFloat = 0.0
     """Weight of the divergence from the policy that made the episodes."""
+
+    @model_validator(mode="after")
+    def _scouts_are_some_of_the_group(self) -> Algorithm:
+        if self.scouts == 1 or self.scouts >= self.group:
+            raise ValueError(
+                f"scouts = {self.scouts} of a group of {self.group}: two at least show both outcomes, and some must be "
+                "left to complete the group; 0 rolls whole groups"
+            )
+        return self

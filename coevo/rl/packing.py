@@ -40,6 +40,8 @@ class Usefulness:
     """Share of all dreamed frames that stand in the update."""
     groups: float
     """Share of groups with both outcomes."""
+    dreamed: int
+    """Decisions that were dreamed."""
 
 
 def valid_decisions(trajectories: Trajectories, verdicts: Verdicts, per: int) -> Bool[Tensor, "n q"]:
@@ -108,4 +110,4 @@ def pack(
     )  # fmt: skip
     dreamed = max(int(trajectories.length.sum()), 1)
     groups = len(torch.unique(group))
-    return packed, Usefulness(len(packed) / dreamed, len(torch.unique(group[mixed])) / groups)
+    return packed, Usefulness(len(packed) / dreamed, len(torch.unique(group[mixed])) / groups, dreamed)

@@ -1,0 +1,52 @@
+"""Rows that end at their first frame of success, and the same verdicts as from whole episodes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+
+from coevo.core.protocols import Monitor
+from coevo.rewards.classifier import read_peak
+from coevo.rewards.ending import FirstSuccess, FrameReader
+from coevo.rollout import rollout
+from tests.doubles import GOAL, TOY, ToyDream, ToyPolicy, ToyReward, toy_state
+
+
+class Reader(ToyReward):
+    """Reads single frames."""
+
+    calibration = SimpleNamespace(threshold=0.75)
+
+    def __init__(self):
+        super().__init__()
+        self.frames_read = 0
+
+    def probabilities(self, frames):
+        self.frames_read += frames.shape[0] * frames.shape[1]
+        column = frames[..., 0].amax(dim=2).float().argmax(dim=-1)
+        return torch.where(column >= GOAL, 1.0, column / (2 * GOAL))
+
+
+def test_rows_end_at_their_first_success_with_the_verdicts_of_whole_episodes():
+    starts = [toy_state(column) for column in (0, 3, 5, 8, 9)]
+    reader = Reader()
+    monitor = FirstSuccess(reader)
+    roll = dict(stream=(0,), source="dream")
+    ended = rollout(ToyDream(), ToyPolicy(), starts, monitor=monitor, **roll)
+    found, frames_read = monitor.verdicts(), reader.frames_read
+    whole = rollout(ToyDream(), ToyPolicy(), starts, **roll)
+    expected = read_peak(reader.probabilities(whole.frames), 0.75, TOY.success_from, "toy/reward")
+    assert found.success.tolist() == expected.success.tolist() == [False, True, True, True, True]
+    assert found.first_success.tolist() == expected.first_success.tolist()
+    # From columns 8 and 9 the line is reached within the first decision (frame 1 does not count yet, frame 2 does).
+    assert ended.length.tolist() == [2, 2, 2, 1, 1] and frames_read == 5 * 2 + 3 * 2
+    assert isinstance(monitor, Monitor) and isinstance(reader, FrameReader) and not isinstance(ToyReward(), FrameReader)
+
+
+def test_a_success_before_it_counts_ends_nothing():
+    monitor = FirstSuccess(Reader())
+    late = TOY.model_copy(update=dict(success_from=4))
+    monitor.interface = late
+    made = rollout(ToyDream(), ToyPolicy(), [toy_state(9)], stream=(0,), source="dream", monitor=monitor)
+    assert made.length.tolist() == [2] and monitor.verdicts().first_success.tolist() == [4]
