@@ -6,14 +6,15 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from coevo.core import parts
 from coevo.records.base import read_yaml
-from coevo.simulators.config import MetaWorldConfig
+from coevo.simulators.config import MetaWorldConfig, PythonSimulatorConfig
 from coevo.simulators.rows import Simulator
 
-SimulatorConfig = MetaWorldConfig
-"""Grows into a union, discriminated by `kind`, as kinds are added here, in `KINDS` and in `build`."""
+SimulatorConfig = MetaWorldConfig | PythonSimulatorConfig
+"""Discriminated by `kind`; grows as kinds are added here, in `KINDS` and in `build`."""
 
-KINDS: dict[str, type[SimulatorConfig]] = {"metaworld": MetaWorldConfig}
+KINDS: dict[str, type[SimulatorConfig]] = {"metaworld": MetaWorldConfig, "python": PythonSimulatorConfig}
 
 
 def read_config(values: dict[str, Any], where: str) -> SimulatorConfig:
@@ -37,3 +38,5 @@ def build(config: SimulatorConfig) -> Simulator:
             from coevo.simulators.metaworld import MetaWorld
 
             return MetaWorld(config)
+        case "python":
+            return parts.make(config.target, config.options, interface=config.interface)

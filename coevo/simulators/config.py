@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from coevo.core.parts import PythonPart
 from coevo.records.base import Config
 from coevo.records.interface import Interface
 
@@ -86,3 +87,10 @@ class MetaWorldConfig(Config):
     paint: tuple[Paint, ...] = ()
     drawing: Drawing = Drawing()
     expert: ExpertConfig = ExpertConfig()
+
+
+class PythonSimulatorConfig(PythonPart):
+    """A simulator of the user's own: a class called with the interface and the options, which answers what
+    `coevo.simulators.rows.Simulator` says."""
+
+    interface: Interface

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import torch
 
-from coevo.core import models
+from coevo.core import models, parts
 from coevo.core.artifacts import Artifact
+from coevo.core.parts import PythonPart
+from coevo.core.protocols import Environment
 from coevo.worlds.config import WorldModelConfig
+from coevo.worlds.dream import Dream
 from coevo.worlds.world_model import WorldModel
 
 
@@ -23,3 +26,13 @@ def load(artifact: Artifact, device: str | torch.device = "cpu") -> WorldModel:
     model = WorldModel(config, interface, artifact.id)
     model.load_state_dict({name: value.float() for name, value in state.items()})
     return model.on(device).eval()
+
+
+def dream(artifact: Artifact, device: str | torch.device = "cpu") -> Environment:
+    """The world model of an artifact as an environment; a user's class is one by itself."""
+    if parts.settings_type(artifact, WorldModelConfig) is PythonPart:
+        config, interface, state = models.read(artifact, PythonPart)
+        world = parts.make(config.target, config.options, interface=interface, id=artifact.id)
+        world.load_state_dict(state)
+        return world.to(device).eval()
+    return Dream(load(artifact, device))
