@@ -25,7 +25,6 @@ from coevo.rollout import rollout
 from coevo.simulators import build as simulators
 from coevo.workers.simulation import ParallelSimulator
 from coevo.worlds import build as worlds
-from coevo.worlds.dream import Dream
 
 FILE = "replay.json"
 
@@ -57,7 +56,7 @@ def replay_dreams(inputs: Inputs, params: Params, run: Run) -> Result:
     """Dream, read, replay; write replay.json and film strips."""
     states, interface = read_states(inputs.states)
     policy, reward = policies.load(inputs.policy, best_device()), rewards.load(inputs.reward, best_device())
-    dream = Dream(worlds.load(inputs.world_model, best_device()))
+    dream = worlds.dream(inputs.world_model, best_device())
     for artifact, part in ((inputs.policy, policy), (inputs.world_model, dream), (inputs.reward, reward)):
         require_same(part.interface, artifact.id, interface, inputs.states.id)
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))

@@ -7,6 +7,7 @@ A world model that was not admitted is not trained in: the parent policy is publ
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from coevo.core import artifacts, models, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
-from coevo.core.protocols import RewardModel
+from coevo.core.protocols import Environment, RewardModel
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
 from coevo.core.types import Verdicts, to_device
@@ -29,15 +30,14 @@ from coevo.records.interface import Interface, require_same
 from coevo.records.outcomes import Admission
 from coevo.rewards import build as rewards
 from coevo.rewards.classifier import read_peak
-from coevo.rewards.ending import FirstSuccess, FrameReader
 from coevo.rl import training
 from coevo.rl.alarms import Probed
 from coevo.rl.config import Algorithm
 from coevo.rollout import rollout
 from coevo.simulators.build import read_config
+from coevo.workers.dreams import Dreamers, Models
 from coevo.workers.simulation import ParallelSimulator
 from coevo.worlds import build as worlds
-from coevo.worlds.dream import Dream
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,14 @@ class Params(Config):
     """End dreamed rows where they first read as a success, where the reward model reads single frames."""
     workers: NonNegativeInt = 2
     """Simulator processes."""
+    dream_workers: NonNegativeInt = 0
+    """Workers that dream and compute gradients where a Ray cluster was chosen (docs/cluster.md); elsewhere this process
+    does their work. The result does not depend on it, but for rounding on GPUs."""
+    shard_rows: PositiveInt | None = None
+    """Episodes that a worker dreams at a time; none dreams an update's in one piece, which one worker does alone."""
+    part_rows: PositiveInt | None = None
+    """Decisions whose gradient a worker computes at a time; none takes a minibatch in one piece. Changes the policy's
+    arithmetic by rounding, as shard_rows does, so both are parameters like any other."""
 
 
 def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
@@ -93,13 +101,14 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
     simulator_config = read_config(read_yaml(inputs.simulator), str(inputs.simulator))
     require_same(policy.interface, inputs.policy.id, interface, inputs.starts.id)
     require_same(policy.interface, inputs.policy.id, validated, inputs.validation.id)
-    with ParallelSimulator(simulator_config, params.workers) as simulator:
-        probe = None
+    with ParallelSimulator(simulator_config, params.workers) as simulator, ExitStack() as opened:
+        probe = gradients = None
         if params.environment == "simulator":
             roll = _simulated(simulator, policy, run)
         else:
             dream, reward = _world(inputs, policy, device)
-            roll = _dreamed(dream, reward, policy, params, run)
+            dreamers = opened.enter_context(_dreamers(dream, reward, policy, inputs, params))
+            roll, gradients = _dreamed(dreamers, run), dreamers.gradients
             probed = validation_states[: params.probe_states]
             probe = _probe(dream, reward, policy, simulator, probed, inputs, run) if probed else None
         total = params.algorithm.updates + getattr(params.algorithm.estimator, "critic_warmup", 0)
@@ -119,7 +128,9 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
             if params.validate_every
             else None
         )
-        outcome = training.train(policy, params.algorithm, roll, starts, run.seed, log, validation)
+        outcome = training.train(
+            policy, params.algorithm, roll, starts, run.seed, log, validation, params.part_rows, gradients
+        )
     policies.save(policy, run.folder)
     return Result("policy", _metrics(inputs, params, outcome, len(checked)), sorted(state.id for state in starts))
 
@@ -134,34 +145,28 @@ def _refusal(inputs: Inputs, params: Params) -> str:
     return "" if admission.admitted else "; ".join(admission.reasons)
 
 
-def _world(inputs: Inputs, policy, device: torch.device) -> tuple[Dream, RewardModel]:
+def _world(inputs: Inputs, policy, device: torch.device) -> tuple[Environment, RewardModel]:
     """The world model as an environment, and the frozen reward model that judges it."""
     if inputs.world_model is None or inputs.reward is None:
         raise ValueError("training in a dream needs --world-model and --reward")
-    dream = Dream(worlds.load(inputs.world_model, device))
+    dream = worlds.dream(inputs.world_model, device)
     reward = rewards.load(inputs.reward, device)
     require_same(policy.interface, inputs.policy.id, dream.interface, inputs.world_model.id)
     require_same(dream.interface, inputs.world_model.id, reward.interface, inputs.reward.id)
     return dream, reward
 
 
-def _dreamed(dream: Dream, reward: RewardModel, policy, params: Params, run: Run) -> training.Roll:
+def _dreamers(dream: Dream, reward: RewardModel, policy, inputs: Inputs, params: Params) -> Dreamers:
+    models, sources = Models(policy, dream, reward), (inputs.policy, inputs.world_model, inputs.reward)
+    return Dreamers(models, sources, params.dream_workers, params.shard_rows, params.end_at_success)
+
+
+def _dreamed(dreamers: Dreamers, run: Run) -> training.Roll:
     """Episodes in the world model, judged by the frozen reward model while or after they are drawn."""
-    ends = params.end_at_success and isinstance(reward, FrameReader)
-
-    def roll(starts, key):
-        stream = (run.seed, "train", *key)
-        if ends:
-            monitor = FirstSuccess(reward)
-            episodes = rollout(dream, policy, starts, stream=stream, source="dream", monitor=monitor)
-            return episodes, monitor.verdicts()
-        episodes = rollout(dream, policy, starts, stream=stream, source="dream")
-        return episodes, reward.verdicts(episodes.frames, [start.instruction for start in starts])
-
-    return roll
+    return lambda starts, key: dreamers.roll(starts, (run.seed, "train", *key))
 
 
-def _probe(dream: Dream, reward: RewardModel, policy, simulator, states, inputs: Inputs, run: Run):
+def _probe(dream: Environment, reward: RewardModel, policy, simulator, states, inputs: Inputs, run: Run):
     """A small closed-loop replay on validation states; the same noise at every check."""
 
     def probe(update: int) -> Probed:
