@@ -15,7 +15,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from coevo.core import artifacts, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
-from coevo.core.protocols import RewardModel
+from coevo.core.protocols import Environment, RewardModel
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
 from coevo.core.types import InitialState
@@ -38,7 +38,6 @@ from coevo.simulators import build as simulators
 from coevo.simulators.perturbations import FAMILIES
 from coevo.workers.simulation import ParallelSimulator
 from coevo.worlds import build as worlds
-from coevo.worlds.dream import Dream
 
 
 @dataclass(frozen=True)
@@ -86,13 +85,13 @@ class Params(Config):
 def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
     """Check the interface, measure fidelity and mismatch, hold them against the criterion, write admission.json."""
     criterion = Criterion.parse(read_yaml(inputs.criterion), str(inputs.criterion))
-    dream = Dream(worlds.load(inputs.world_model, best_device()))
+    dream = worlds.dream(inputs.world_model, best_device())
     reward = rewards.load(inputs.reward, best_device())
     states, interface = read_states(inputs.states)
     for artifact, part in ((inputs.world_model, dream), (inputs.reward, reward)):
         require_same(part.interface, artifact.id, interface, inputs.states.id)
     config = simulators.read_config(read_yaml(inputs.simulator), str(inputs.simulator))
-    recorded = _recorded(inputs.episodes, interface)
+    recorded = recorded_episodes(inputs.episodes, interface)
     reruns = _reruns(config, params, run, recorded)
     with ParallelSimulator(config, params.workers) as simulator:
         require_same(interface, inputs.states.id, simulator.interface, str(inputs.simulator))
@@ -129,12 +128,12 @@ def _replay(inputs, params, run, dream, reward, simulator, states) -> Replay:
 
 
 def _judged(
-    inputs: Inputs, params: Params, run: Run, dream: Dream, reward: RewardModel, recorded: Recorded, interface
+    inputs: Inputs, params: Params, run: Run, dream: Environment, reward: RewardModel, recorded: Recorded, interface
 ) -> tuple[tuple[Fidelity, ...], Judged]:
     """Verdicts of every reader on every arm's frames; film strips and pixel metrics on the way."""
     drawn = {SIMULATOR: recorded.frames}
     for base in inputs.base_world_models:
-        before = Dream(worlds.load(base, best_device()))
+        before = worlds.dream(base, best_device())
         require_same(before.interface, base.id, interface, inputs.episodes.id)
         drawn[base.id] = open_loop(before, recorded, recorded.keys(run.seed), progress=_draws(run, base.id))
     arm = inputs.world_model.id
@@ -159,7 +158,9 @@ def _keep_pictures(run, params, drawn, read_at, recorded: Recorded, task: str) -
     """Film strips and pixel metrics."""
     films = {arm: frames.numpy() for arm, frames in drawn.items()}
     read = {arm: first < recorded.frames.shape[1] for arm, first in read_at.items()}
-    strips.write(run.folder, strips.choose(recorded.states, recorded.truth, films, read, params.strips))
+    # An error lasts from where success is read, or was reached, to the end, or to where the other follows.
+    lasted = np.abs(read_at[list(films)[-1]] - recorded.first_success)
+    strips.write(run.folder, strips.choose(recorded.states, recorded.truth, films, read, params.strips, lasted))
     few = slice(0, params.pixel_episodes)
     real = films.pop(SIMULATOR)
     _write(
@@ -179,14 +180,14 @@ def _breakdown(inputs: Inputs, params: Params, run: Run, judged: Judged, simulat
     slices = list(judged.kinds())
     if inputs.counterfactuals is not None:
         found, parts["pairs_told_apart"] = judged.counterfactuals(
-            _recorded(inputs.counterfactuals, judged.interface), _draws(run, "counterfactuals")
+            recorded_episodes(inputs.counterfactuals, judged.interface), _draws(run, "counterfactuals")
         )
         slices += found
     kinds = {row.kind for row in slices}
     if absent := [kind for kind in params.kinds if kind not in kinds]:
         missing.append(f"No episode of {', '.join(absent)}: what the world model does with such faults is not known.")
     if inputs.seen_episodes is not None:
-        seen = _recorded(inputs.seen_episodes, judged.interface, params.seen)
+        seen = recorded_episodes(inputs.seen_episodes, judged.interface, params.seen)
         slices += judged.seen(seen, _draws(run, "seen states"))
     else:
         missing.append("No episodes from states of training: fidelity on seen states was not measured.")
@@ -217,16 +218,19 @@ def _reruns(config, params: Params, run: Run, recorded: Recorded) -> list[tuple[
         return []
     metres = params.shift_pixels * metres_per_pixel(config.interface.camera)
     simulator = simulators.build(config)
+    shifted = getattr(simulator, "shifted", None)
     try:
+        if shifted is None:
+            raise ValueError(f"{type(simulator).__name__} has no method 'shifted'; write one, or set 'shifts' to 0")
         return [
-            shifted_starts(recorded.starts, simulator.shifted, metres, rerun, (run.seed,))
+            shifted_starts(recorded.starts, shifted, metres, rerun, (run.seed,))
             for rerun in range(params.shifts)
         ]
     finally:
         simulator.close()
 
 
-def _recorded(artifact: Artifact, interface: Interface, at_most: int | None = None) -> Recorded:
+def recorded_episodes(artifact: Artifact, interface: Interface, at_most: int | None = None) -> Recorded:
     """The episodes of an artifact, the first `at_most` of them, with the simulator's truth."""
     found = read_episodes(artifact.path)
     require_same(found.interface, artifact.id, interface, "the admission states")

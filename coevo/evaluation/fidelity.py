@@ -1,7 +1,9 @@
 """Outcome fidelity: the same actions in simulator and world model, read by the same frozen reward.
 
 Pixel metrics stand beside it because they are what people look at, and they hide the fault: a world model that draws
-a lift after a missed grasp loses about one decibel.
+a lift after a missed grasp loses about one decibel. LPIPS and FVD are not among them: every library that offers them
+(lpips, torchmetrics, piq, and the FVD packages) fetches the weights of a classifier on its first call, which a machine
+without a network cannot do, and a network of random weights would give a number that no paper's can be compared with.
 """
 
 from __future__ import annotations

@@ -125,8 +125,10 @@ class Judged:
         return read_first(self.reward, frames, recorded) < frames.shape[1]
 
     def _kinds(self, arm: str, read: np.ndarray, episodes: Recorded) -> tuple[FidelitySlice, ...]:
+        # Near successes are asked for among the policy's own episodes: what a family's severity makes near is chosen.
+        near = episodes.near & np.array([not pair for pair in episodes.pair])
         return breakdown.by_kind(
-            read, episodes.truth, episodes.states, episodes.perturbation, episodes.near, **self._labels(arm)
+            read, episodes.truth, episodes.states, episodes.perturbation, near, **self._labels(arm)
         )
 
     def _slice(self, arm, read, episodes: Recorded, name: str, among=None) -> tuple[FidelitySlice, ...]:

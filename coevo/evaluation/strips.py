@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Int, UInt8
 from safetensors.numpy import load_file, save_file
 
 FILE, FRAMES = "strips.json", "strips.safetensors"
@@ -44,6 +44,7 @@ def choose(
     frames: Mapping[str, UInt8[np.ndarray, "n f1 h w 3"]],
     read: Mapping[str, Bool[np.ndarray, " n"]],
     count: int,
+    lasted: Int[np.ndarray, " n"] | None = None,
 ) -> list[Strip]:
     """At most `count` strips, failures and successes by turns, one per state as far as they last.
 
@@ -52,13 +53,15 @@ def choose(
 
     Args:
         frames, read: by arm, simulator first and the judged world model last.
+        lasted: for how many frames the last arm's reading was not what had happened; the worst errors come first.
     """
     arms = list(frames)
     truth = np.asarray(truth, dtype=bool)
     wrong = {arm: np.asarray(read[arm], dtype=bool) != truth for arm in arms}
     earlier = np.any([wrong[arm] for arm in arms[1:-1]], axis=0) if arms[1:-1] else np.zeros(len(truth), dtype=bool)
     kind = np.where(wrong[arms[-1]], 0, np.where(earlier, 1, 2))
-    failures, successes = (_by_turns(np.flatnonzero(truth == outcome), kind, states) for outcome in (False, True))
+    worst = np.argsort(-(np.zeros(len(truth)) if lasted is None else lasted), kind="stable")
+    failures, successes = (_by_turns(worst[truth[worst] == outcome], kind, states) for outcome in (False, True))
     half = max(count - len(successes), (count + 1) // 2)
     chosen = failures[:half]
     chosen += successes[: count - len(chosen)]

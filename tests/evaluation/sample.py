@@ -8,15 +8,21 @@ from coevo.evaluation.drive import drive, reached
 from coevo.evaluation.report.data import Curve, EarlierRound, ReportData, Source
 from coevo.records.outcomes import (
     Admission,
+    Breakdown,
     Calibration,
     Criterion,
     Decision,
     Evaluation,
     Fidelity,
+    FidelitySlice,
     Figure,
+    HorizonPoint,
     Interval,
     Mismatch,
+    NoiseSpread,
+    StateFidelity,
     StateScore,
+    TruthStability,
 )
 from tests.doubles import TOY, ToyDream, ToyReward, ToySimulator, toy_state
 
@@ -40,6 +46,56 @@ def fidelity(arm, fakes, recalls, counts=((154, 134), (81, 87), (73, 47)), reade
         for subset, fake, recall, (failures, successes) in zip(
             ("all", "mixed", "same"), fakes, recalls, counts, strict=True
         )
+    )
+
+
+def sliced(name, arm, fake, recall, counts, kind=""):
+    row = dict(arm=arm, reader=REWARD, slice=name, kind=kind, subset="all")
+    return FidelitySlice(**row, fake_success=interval(fake, counts[0]), recall=interval(recall, counts[1]))
+
+
+def breakdown():
+    """Where the fidelity of `sample` comes from."""
+    kinds = {"none": (0.24, 0.84), "early_release": (0.31, 0.9), "weak_grip": (0.62, 0.88), "near success": (0.55, 0.5)}
+    return Breakdown(
+        slices=(
+            *(sliced("kind", AFTER, fake, recall, (40, 32), kind) for kind, (fake, recall) in kinds.items()),
+            *(sliced("kind", "simulator", 0.05, 0.99, (40, 32), kind) for kind in kinds),
+            sliced("recorded_history", AFTER, 0.15, 0.93, (154, 134)),
+            sliced("stable_truth", AFTER, 0.19, 0.87, (120, 118)),
+            sliced("seen_states", AFTER, 0.18, 0.9, (130, 126)),
+        ),
+        horizon=tuple(
+            HorizonPoint(
+                arm=arm,
+                reader=REWARD,
+                decision=decision,
+                fake_success=interval(top * (decision - 4) / 6, 154),
+                recall=interval(0.5 + 0.05 * (decision - 4), 134),
+                first_disagreements=decision,
+            )
+            for arm, top in (("simulator", 0.058), (BEFORE, 0.883), (AFTER, 0.24))
+            for decision in range(5, 11)
+        ),
+        states=(
+            StateFidelity(state="pick-place-3f2a", failures=3, faked=2, successes=1, missed=1, wrong_before=1),
+            StateFidelity(state="pick-place-77c0", failures=4, faked=3, successes=0, missed=0, wrong_before=4),
+            StateFidelity(state="pick-place-9b41", failures=2, faked=0, successes=2, missed=0, wrong_before=2),
+        ),
+        noise=NoiseSpread(
+            arm=AFTER,
+            reader=REWARD,
+            draws=4,
+            flipped=interval(0.11, 288),
+            flipped_mixed=interval(0.17, 168),
+            fake_success=(0.24, 0.22, 0.25, 0.24),
+            recall=(0.84, 0.85, 0.84, 0.83),
+        ),
+        truth=TruthStability(
+            pixels=0.25, metres=0.002, reruns=4, flipped=interval(0.06, 288), unstable_states=("pick-place-77c0",)
+        ),
+        pairs_told_apart=interval(0.71, 90),
+        not_measured=("No episode of overshoot: what the world model does with such faults is not known.",),
     )
 
 
@@ -99,6 +155,7 @@ def sample(admitted=True, seeds=5, earlier=False, films=None):
         mismatch=interval(0.302, 63, 0.09),
         world_model=AFTER,
         reward_model=REWARD,
+        breakdown=breakdown(),
     )
     names = [f"default/i001/policy-{seed}" for seed in range(seeds)]
     mismatches = (0.276, 0.279, 0.246, 0.228, 0.294)

@@ -12,6 +12,7 @@ from coevo.evaluation.report.data import figures
 from coevo.evaluation.report.pictures import leading, shown_frames
 from coevo.evaluation.report.render import headline, render
 from coevo.evaluation.report.sentences import findings, signed_points, title
+from coevo.evaluation.report.trust import verdict
 from coevo.records.outcomes import Figure
 from tasks import compare_rounds as compare
 from tests.doubles import TOY
@@ -124,7 +125,7 @@ def test_a_refused_world_model_is_reported_without_a_trained_policy():
 def test_a_round_refused_for_its_interface_still_renders():
     data = sample(admitted=False, seeds=1)
     fault = "different actions draw the same frames: the actions do not reach the world model"
-    bare = data.admission.model_copy(update=dict(fidelity=(), mismatch=None, reasons=(fault,)))
+    bare = data.admission.model_copy(update=dict(fidelity=(), mismatch=None, breakdown=None, reasons=(fault,)))
     text = text_of(
         render(replace(data, admission=bare, pixels=(), strips=(), controls=(), curves=(), calibration=None))
     )
@@ -149,6 +150,43 @@ def test_figures_hold_seeds_their_mean_and_their_spread():
     assert found["gain", "seed 3"].value == pytest.approx(0.264)
     assert found["fake_success_mixed", "after"].n == 81 and found["fake_success", "success only"].value == 0.812
     assert found["fake_success_by_referee", "after"].value == 0.25 and found["psnr_failures", "before"].unit == "dB"
+
+
+def test_page_shows_where_it_goes_wrong(page):
+    text = text_of(page)
+    assert text.index("mixed-outcome states (forks)") < text.index("weak grip") < text.index("behind recorded frames")
+    assert "chunk by chunk, it fakes 15% of failures" in text and "11% of episodes do not get the same verdict" in text
+    assert "1 of 3 states have an outcome that their picture does not tell" in text
+    assert "Of 3 states 2 are misread less often" in text and "1 more often" in text
+    assert "71% are read as what they are" in text and "No episode of overshoot" in text
+    assert "pick-place-77c0 truth unstable" in text and "Failures read as success by then" in text
+    found = {(figure.metric, figure.arm): figure.value for figure in figures(sample())}
+    assert found["fake_success_weak_grip", "after"] == 0.62 and found["fake_success_recorded_history", "after"] == 0.15
+
+
+def test_one_line_says_what_may_be_believed_at_the_unfavourable_end():
+    data = sample()
+    # Its floor for recall is 0.80: 0.843 - 0.05 lies below it.
+    assert verdict(data).level == "uncertain" and "recall may be as low as 79% (n=134)" in verdict(data).sentence
+    easy = data.admission.criterion.model_copy(update=dict(recall_floor=0.7))
+    sure = replace(data, admission=data.admission.model_copy(update=dict(criterion=easy)))
+    assert verdict(sure).level == "holds" and "fake success at most 29%" in verdict(sure).sentence
+    refused = verdict(sample(admitted=False, seeds=1))
+    assert refused.level == "fails" and "Do not train in this dream: fake success is 0.463" in refused.sentence
+
+
+def test_a_record_without_a_breakdown_still_renders():
+    data = sample(seeds=1)
+    bare = data.admission.model_copy(update=dict(breakdown=None))
+    assert "Where it goes wrong" not in text_of(render(replace(data, admission=bare)))
+
+
+def test_errors_that_lasted_longest_are_shown_first():
+    states, truth = list("abc"), np.zeros(3, dtype=bool)
+    frames = {arm: np.zeros((3, 2, 4, 4, 3), np.uint8) for arm in ("simulator", AFTER)}
+    read = {"simulator": truth, AFTER: ~truth}
+    kept = strips.choose(states, truth, frames, read, 3, lasted=np.array([1, 9, 4]))
+    assert [strip.state for strip in kept] == ["b", "c", "a"]
 
 
 def test_headline_has_each_group_in_order():

@@ -14,6 +14,7 @@ from coevo.core.types import Episode
 from coevo.episodes.store import write_episodes
 from coevo.evaluation import strips
 from coevo.records.outcomes import Admission, Decision, Evaluation, Mismatch
+from coevo.rollout import rollout
 from tasks import admit_world_model as admit
 from tasks import decide_round as decide
 from tasks import evaluate_policy as evaluate
@@ -88,9 +89,8 @@ def toys(tmp_path, monkeypatch):
         monkeypatch.setattr(module.simulators, "read_config", lambda values, where: None)
         monkeypatch.setattr(module.policies, "load", pick)
     for module in (admit, dreams):
-        monkeypatch.setattr(module.worlds, "load", pick)
+        monkeypatch.setattr(module.worlds, "dream", pick)
         monkeypatch.setattr(module.rewards, "load", pick)
-        monkeypatch.setattr(module, "Dream", lambda world: world)
     (tmp_path / "toy.yaml").write_text("kind: toy\n")
     (tmp_path / "criterion.yaml").write_text(CRITERION)
     write = lambda folder: write_states(folder, STATES, TOY)  # noqa: E731
@@ -253,6 +253,60 @@ def test_a_world_model_that_fakes_success_is_refused_and_the_stage_still_succeed
     made, found = admission_of(toys)
     assert not found.admitted and made.manifest.metrics["admitted"] is False
     assert found.reasons[0] == "fake success is 1.000 (n=8), 0.700 above its ceiling of 0.300"
+
+
+class Leaky(ToyDream):
+    """Right wherever the recorded policy went; a dot that moves up is drawn on the goal line."""
+
+    def shown(self, dots):
+        up = dots[..., 1] < torch.stack([start.proprio[-1, 1] for start in self.starts])[:, None] - 2
+        return torch.stack([torch.where(up, dots[..., 0].clamp_min(10.0), dots[..., 0]), dots[..., 1]], dim=-1)
+
+
+class Heading(ToyPolicy):
+    """Moves by one column and row vector throughout."""
+
+    def __init__(self, move):
+        super().__init__(1.0, id=f"toy/heading {move}")
+        self.move = torch.tensor(move)
+
+    def act(self, observation, keys, sampling):
+        chunk = super().act(observation, keys, sampling)
+        chunk.actions[:, :, :2] = self.move
+        return chunk
+
+
+def most_successful_in(dream):
+    """The heading that its dream reads as success most often: what reinforcement learning looks for."""
+
+    def dreamed(move):
+        made = rollout(dream, Heading(move), STATES, stream=(0,), source="dream")
+        return int(ToyReward().verdicts(made.frames, [""] * len(STATES)).success.sum())
+
+    moves = [(x, y) for x in (-1.0, 0.0, 1.0) for y in (-1.0, 0.0, 1.0)]
+    return Heading(max(moves, key=dreamed))
+
+
+def test_an_exploiting_policy_is_refused_by_its_replay_though_fidelity_is_perfect(toys):
+    toys.made["world"] = Leaky()
+    toys.made["policy"] = exploiter = most_successful_in(Leaky())
+    assert exploiter.move[1] == -1.0  # up, where nothing is won
+    made, found = admission_of(toys)
+    assert found.fidelity[-3].fake_success.value == 0.0 and found.fidelity[-3].recall.value == 1.0
+    assert not found.admitted and len(found.reasons) == 1
+    assert found.reasons[0].startswith("replay mismatch is ") and "above its ceiling of 0.400" in found.reasons[0]
+    toys.made["world"], toys.made["policy"] = ToyDream(), most_successful_in(ToyDream())
+    assert admission_of(toys, out="honest")[1].mismatch.value == 0.0
+
+
+def test_a_pessimistic_world_model_fakes_nothing_and_is_refused_by_its_recall(toys):
+    toys.made["world"] = ToyDream(misses="all")
+    _, found = admission_of(toys)
+    assert found.fidelity[-3].fake_success.value == 0.0
+    assert found.reasons == (
+        "recall is 0.000 (n=4), 0.800 below its floor of 0.800",
+        "replay mismatch could not be measured for want of such episodes (collect more per admission state)",
+    )
 
 
 def test_a_world_model_that_ignores_actions_is_refused_before_anything_is_measured(toys):

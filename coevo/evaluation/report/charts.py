@@ -60,6 +60,34 @@ def fidelity_plane(data: ReportData) -> str:
     return _svg(figure, "Fake success against recall of each arm")
 
 
+def horizon(data: ReportData, metric: str, title: str) -> str:
+    """A metric of each arm read up to the end of each decision; '' where nothing was read along the horizon."""
+    points = data.admission.breakdown.horizon if data.admission.breakdown else ()
+    figure, axes = _axes(5.2, 2.9)
+    shown = False
+    for arm, label in data.arms.items():
+        own = [point for point in points if point.arm == arm and getattr(point, metric) is not None]
+        if not own or label not in ARM_COLOURS:
+            continue
+        shown, colour = True, ARM_COLOURS[label]
+        x, found = [point.decision for point in own], [getattr(point, metric) for point in own]
+        if label == "after":
+            ends = [each.low for each in found], [each.high for each in found]
+            axes.fill_between(x, *ends, color=WASH, lw=0, zorder=0)
+        axes.plot(x, [each.value for each in found], "-o", color=colour, ms=4.5, lw=1.6, mec=PAPER)
+        axes.annotate(
+            label, (x[-1], found[-1].value), xytext=(8, 0), textcoords="offset points", color=colour, fontsize=9.5,
+            va="center",
+        )
+    if not shown:
+        return ""
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    low, high = axes.get_xlim()
+    axes.set(ylim=(0, 1.03), xlim=(low, high + 0.16 * (high - low)), xlabel="read up to the end of decision")
+    _percent(axes.yaxis)
+    return _svg(figure, title)
+
+
 def gain_forest(data: ReportData) -> str:
     """The gain of each training seed with its interval over states, and their mean."""
     rows: list[tuple[str, Interval]] = [

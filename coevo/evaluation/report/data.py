@@ -139,7 +139,7 @@ def figures(data: ReportData) -> tuple[Figure, ...]:
             reader = "" if row.reader == data.admission.reward_model else "_by_referee"
             suffix = ("" if row.subset == "all" else f"_{row.subset}") + reader
             found += [(f"fake_success{suffix}", label, row.fake_success), (f"recall{suffix}", label, row.recall)]
-    found += [("mismatch", "parent policy", data.admission.mismatch)]
+    found += _by_slice(data) + [("mismatch", "parent policy", data.admission.mismatch)]
     found += [("policy_success", "start policy", data.start_success())]
     if data.trained:
         found += _trained(data)
@@ -153,6 +153,23 @@ def figures(data: ReportData) -> tuple[Figure, ...]:
         made.append(Figure(metric="gain_sd", arm="trained policy", task=data.task, value=spread, n=len(data.gains())))
     labels = data.arms
     return (*made, *(each.model_copy(update=dict(arm=labels.get(each.arm, tail(each.arm)))) for each in data.pixels))
+
+
+def _by_slice(data: ReportData) -> list[tuple[str, str, Interval | None]]:
+    """(metric, arm, number) of the parts of the admission's breakdown."""
+    parts = data.admission.breakdown
+    if parts is None:
+        return []
+    found: list[tuple[str, str, Interval | None]] = [("pairs_told_apart", "after", parts.pairs_told_apart)]
+    for row in parts.slices:
+        suffix = row.kind.replace(" ", "_") or row.slice + ("" if row.subset == "all" else f"_{row.subset}")
+        label = data.arms[row.arm]
+        found += [(f"fake_success_{suffix}", label, row.fake_success), (f"recall_{suffix}", label, row.recall)]
+    if parts.noise is not None:
+        found.append(("verdicts_flipped_by_noise", "after", parts.noise.flipped))
+    if parts.truth is not None:
+        found.append(("truth_flipped_within_a_pixel", "simulator", parts.truth.flipped))
+    return found
 
 
 def _trained(data: ReportData) -> list[tuple[str, str, Interval | None]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevo.evaluation.report import charts, pictures, sentences
+from coevo.evaluation.report import charts, pictures, sentences, trust
 from coevo.evaluation.report.data import ReportData, figures, seed_label, tail
 from coevo.evaluation.report.published import RL_INSIDE_WORLD_MODELS
 from coevo.evaluation.strips import Strip
-from coevo.records.outcomes import Interval
+from coevo.records.outcomes import Interval, StateFidelity
 
 TEMPLATE = Path(__file__).with_suffix(".html.j2")
 OUTCOMES = {
@@ -66,6 +66,8 @@ def render(data: ReportData) -> str:
         forest=charts.gain_forest(data) if data.gains() and data.trained else "",
         panels=charts.curve_panels(data.curves),
         by_round=charts.rounds(data, charts_by_round()) if data.earlier else "",
+        trust=trust.verdict(data), slices=trust.slice_rows(data), remarks=trust.remarks(data),
+        states=_state_rows(data), curves_by_decision=_horizon_charts(data),
         published=_published(data), fidelity=_fidelity_rows(data), seeds=_seed_rows(data), pixels=_pixel_rows(data),
     )
 
@@ -177,6 +179,18 @@ def _fidelity_rows(data: ReportData) -> list[dict]:
                 )
             )
     return rows
+
+
+def _state_rows(data: ReportData) -> list[StateFidelity]:
+    """The states that are misread, worst first."""
+    states = data.admission.breakdown.states if data.admission.breakdown else ()
+    return [row for row in states if row.wrong][: trust.SHOWN_STATES]
+
+
+def _horizon_charts(data: ReportData) -> list[tuple[str, str]]:
+    """(title, SVG) of the curves over decisions."""
+    titles = (("fake_success", "Failures read as success by then"), ("recall", "Successes so far, read as such"))
+    return [(title, chart) for metric, title in titles if (chart := charts.horizon(data, metric, title))]
 
 
 def _pixel_rows(data: ReportData) -> list[tuple[str, list[str]]]:
