@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -69,6 +70,7 @@ def reproduce(root: Path, address: str, on_line: Callable[[str], None], upstream
         code, last, ran = _run(root, arguments, on_line)
         if code == 0:
             mending.keep(root)
+            _let_go(root)
             return ran
         if code != BUSY and not healed and (healed := mending.heal(root)):
             on_line(healed)
@@ -84,6 +86,12 @@ def reproduce(root: Path, address: str, on_line: Callable[[str], None], upstream
         waiting = True
         time.sleep(pause)
     raise StageFailed(f"DVC stayed busy for {PATIENCE_SECONDS} s: {' '.join(last)}")
+
+
+def _let_go(root: Path) -> None:
+    """Of finished artifacts that stages kept in case DVC were killed before it wrote them down (coevo.core.stage)."""
+    for kept in list((root / ".local" / "scratch").rglob("finished-run-*")):
+        shutil.rmtree(kept, ignore_errors=True)
 
 
 def check(root: Path, stages: Sequence[Stage]) -> None:

@@ -145,12 +145,38 @@ def publish(
     values = json.loads(json.dumps(values))  # the form that is hashed is the form that is read back
     manifest = Manifest.model_validate(values | {"sha256": identity(values)})
     (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
+    _replace(folder, out)
+    return Artifact(out, manifest)
+
+
+def _replace(folder: Path, out: Path) -> None:
     old = out.parent / f".{out.name}.replaced-{os.getpid()}"
     if out.exists():
         out.rename(old)
     folder.rename(out)
     shutil.rmtree(old, ignore_errors=True)
-    return Artifact(out, manifest)
+
+
+def keep(made: Artifact, place: Path) -> None:
+    """Hold on to a published artifact at `place`, by hard links; nothing is kept where the file system has none."""
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        shutil.copytree(made.path, place, copy_function=os.link)
+    except OSError:  # shutil.Error is one too
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def bring_back(place: Path, out: Path) -> Artifact | None:
+    """Publish at `out` again what was kept at `place`; none if nothing whole is there."""
+    try:
+        read(place)
+    except ValueError:
+        return None
+    with writing(out) as folder:
+        folder.rmdir()
+        shutil.copytree(place, folder)
+        _replace(folder, out)
+    return read(out)
 
 
 def refuse_leak(sealed: Artifact, trained: Artifact) -> None:
@@ -175,10 +201,11 @@ def simulator_episodes(inputs: Iterable[Artifact], since: Artifact) -> tuple[int
     lineage: dict[str, dict[str, Any]] = {}
     for artifact in inputs:
         lineage.update(artifact.lineage())
+    before = since.lineage()
     counts = [
         node.get("simulator_episodes", None if node["kind"] == "episodes" else 0)
         for sha256, node in lineage.items()
-        if sha256 not in since.lineage()
+        if sha256 not in before
     ]
     known = [count for count in counts if count is not None]
     return sum(known), len(counts) - len(known)

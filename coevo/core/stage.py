@@ -17,6 +17,7 @@ import argparse
 import dataclasses
 import difflib
 import json
+import os
 import platform
 import resource
 import shutil
@@ -35,6 +36,12 @@ from coevo.records.manifest import Kind
 
 DAMAGED = ".local/damaged.json"
 """Where a stage that ends over a damaged input names its folder."""
+UNDER_A_FLOW = "COEVO_STAGE_OF"
+"""Environment variable that flows set (flows.lock.MARK).
+
+DVC removes an output before it runs its stage, and writes down what was made after the stage has ended. For a kill
+between the two, a finished artifact is kept until the flow knows that DVC has it.
+"""
 
 
 def artifact(kind: Kind, help: str, optional: bool = False) -> Any:
@@ -176,12 +183,19 @@ def run_stage(
     source_sha256 = source.source_sha256(module)
     hashes = {role: parent.manifest.sha256 for role, parent in parents.items()}
     scratch = _scratch(id, dict(config=config, seed=seed, source=source_sha256, parents=hashes))
+    finished = scratch.with_name(f"finished-{scratch.name}")
+    under_a_flow = UNDER_A_FLOW in os.environ
+    if under_a_flow and (made := artifacts.bring_back(finished, out)) is not None:
+        print(f"{id} had been made when DVC was killed; it is taken up", flush=True)
+        return made
     with artifacts.writing(out) as folder:
         result = function(inputs, params, Run(id=id, folder=folder, scratch=scratch, seed=seed))
         made = artifacts.publish(
             folder, out, kind=result.kind, id=id, stage=module, parents=parents, config=config, seed=seed,
             source_sha256=source_sha256, metrics=result.metrics, states=result.states,
         )
+    if under_a_flow:
+        artifacts.keep(made, finished)
     shutil.rmtree(scratch, ignore_errors=True)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo.core import artifacts, stage
+from coevo.core import artifacts, check, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.source import closure, source_sha256
 from coevo.core.stage import Result, Run
@@ -148,6 +149,50 @@ def test_a_stopped_stage_goes_on_from_its_checkpoint(here):
     assert Path("worked").read_text().split() == ["0", "1", "2"]  # nothing twice
     assert stopped.sha256 == run().manifest.sha256
     assert not list(Path(".local/scratch").rglob("step"))
+
+
+def test_under_a_flow_a_finished_artifact_outlives_a_kill_of_dvc(here, monkeypatch):
+    """DVC removes an output before it runs its stage again, since it had not yet written down what was made."""
+    monkeypatch.setenv(stage.UNDER_A_FLOW, str(here))
+    first = run()
+    shutil.rmtree(first.path)
+    assert run().manifest == first.manifest
+    assert Path("worked").read_text().split() == ["0", "1", "2"]  # nothing twice
+    shutil.rmtree(first.path)
+    (kept,) = Path(".local/scratch").rglob("finished-run-*")
+    (kept / "numbers").unlink()
+    (kept / "numbers").write_text("torn")
+    assert run().manifest == first.manifest and len(Path("worked").read_text().split()) == 6
+    shutil.rmtree(first.path)
+    assert run("--seed", "9").manifest != first.manifest  # another seed is other work
+
+
+def test_by_hand_a_stage_runs_again_when_asked_to(here):
+    run()
+    run()
+    assert len(Path("worked").read_text().split()) == 6 and not list(Path(".local/scratch").rglob("finished-*"))
+
+
+def test_a_damaged_input_is_named_where_a_flow_looks(here, monkeypatch):
+    made = run()
+    (made.path / "numbers").write_text("8")
+    monkeypatch.setattr(sys, "argv", ["count", "--out", "data/x/two", "--source", str(made.path)])
+    with pytest.raises(SystemExit):
+        stage.main(count)
+    assert json.loads(Path(stage.DAMAGED).read_text()) == {"path": str(made.path)}
+
+
+def test_parameters_are_checked_without_opening_an_artifact(tmp_path):
+    (tmp_path / "params.yaml").write_text("seed: 0\ntrain_policy: {updates_: 3}\nreplay_dreams: {worker: 2}\n")
+    rest = ["--params", str(tmp_path / "params.yaml"), "--out", "d", "--policy", "nowhere", "--simulator", "c"]
+    commands = [
+        ["python", "-m", "tasks.train_policy", "--starts", "a", "--validation", "b", *rest],
+        ["python", "-m", "tasks.replay_dreams", "--world-model", "w", "--reward", "r", "--states", "s", *rest],
+        ["python", "toys.py", "work"],
+    ]
+    found = check.faults(commands)
+    assert [fault.split("; ")[-1] for fault in found] == ["did you mean 'updates'?", "did you mean 'workers'?"]
+    assert check.faults(commands[2:]) == []
 
 
 @pytest.mark.parametrize("change", [("--seed", "9"), ("--section", "other")])
