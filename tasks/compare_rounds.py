@@ -1,8 +1,10 @@
-"""The report of a round: report.html for people, headline.json for the command line, figures.json for comparisons."""
+"""The report of a round: report.html for people, headline.json for the command line, figures.json for comparisons,
+charts/ for `dvc plots`."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -13,6 +15,7 @@ from coevo.core.artifacts import Artifact
 from coevo.core.stage import Result, Run
 from coevo.evaluation import strips
 from coevo.evaluation.intervals import seed_interval
+from coevo.evaluation.report import charts
 from coevo.evaluation.report.data import Curve, EarlierRound, ReportData, Source, figures
 from coevo.evaluation.report.render import headline, render
 from coevo.evaluation.report.sentences import findings, title
@@ -60,7 +63,7 @@ class Params(Config):
 
 
 def compare_rounds(inputs: Inputs, params: Params, run: Run) -> Result:
-    """Assemble, render, and write the three files."""
+    """Assemble, render, and write the files."""
     data = assemble(inputs, params)
     (run.folder / "report.html").write_text(render(data))
     numbers = [figure.model_dump(mode="json") for figure in (*figures(data), *_seed_figures(data))]
@@ -75,7 +78,20 @@ def compare_rounds(inputs: Inputs, params: Params, run: Run) -> Result:
         ],
     )
     (run.folder / "headline.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+    (run.folder / "charts").mkdir()
+    for name, chart in drawn(data).items():
+        (run.folder / "charts" / f"{name}.svg").write_text(chart)
     return Result("report", metrics=_metrics(data))
+
+
+def drawn(data: ReportData) -> dict[str, str]:
+    """The report's charts as files of their own, by name: SVG, which `dvc plots show` draws without asking outside."""
+    found = dict(charts.curve_panels(data.curves))
+    if data.admission.fidelity:
+        found["fidelity"] = charts.fidelity_plane(data)
+    if data.gains() and data.trained:
+        found["gains"] = charts.gain_forest(data)
+    return {re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"): chart for name, chart in found.items()}
 
 
 def _seed_figures(data: ReportData) -> tuple[Figure, ...]:

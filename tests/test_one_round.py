@@ -114,13 +114,11 @@ class Repository:
         return {path: path.stat().st_mtime_ns for path in (self.root / "data").rglob("*")}
 
 
-@pytest.fixture(scope="module")
-def admitted(tmp_path_factory, server) -> Repository:
-    """A finished round whose criterion every world model meets."""
-    root = tmp_path_factory.mktemp("admitted")
+def begun(root: Path, server: str) -> Repository:
+    """A repository at `root` with nothing made yet, whose criterion every world model meets."""
     for name in COPIED:
         source, target = toys.PROJECT / name, root / name
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
@@ -134,6 +132,13 @@ def admitted(tmp_path_factory, server) -> Repository:
         ("criterion.yaml", ALWAYS),
     ):
         repository.write(name, values)
+    return repository
+
+
+@pytest.fixture(scope="module")
+def admitted(tmp_path_factory, server) -> Repository:
+    """A finished round."""
+    repository = begun(tmp_path_factory.mktemp("admitted"), server)
     repository.said = repository.run_round()
     return repository
 
@@ -179,6 +184,18 @@ def test_nothing_is_left_to_do_and_running_again_does_nothing(admitted):
     before = admitted.modified()
     assert "nothing to do: round i001 is finished" in admitted.run_round()
     assert admitted.modified() == before
+
+
+def test_dvc_shows_the_reports_numbers_and_draws_its_charts_without_asking_outside(admitted):
+    shown = json.loads(admitted.call("dvc", "metrics", "show", "--json").stdout)
+    (numbers,) = shown[""]["data"].values()
+    figures = admitted.report().figures
+    assert numbers["data"]["metrics"]["recall_after"] == figures["recall", "after"].value
+    made = admitted.call("dvc", "plots", "show")
+    assert made.returncode == 0, made.stderr
+    page = (admitted.root / "dvc_plots/index.html").read_text()
+    assert page.count("<img") == len(list((admitted.made("report").path / "charts").iterdir())) >= 3
+    assert "<script" not in page
 
 
 def test_a_stage_done_again_by_dvc_alone_has_the_same_hash(admitted):
