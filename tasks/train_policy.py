@@ -156,7 +156,7 @@ def _world(inputs: Inputs, policy, device: torch.device) -> tuple[Environment, R
     return dream, reward
 
 
-def _dreamers(dream: Dream, reward: RewardModel, policy, inputs: Inputs, params: Params) -> Dreamers:
+def _dreamers(dream: Environment, reward: RewardModel, policy, inputs: Inputs, params: Params) -> Dreamers:
     models, sources = Models(policy, dream, reward), (inputs.policy, inputs.world_model, inputs.reward)
     return Dreamers(models, sources, params.dream_workers, params.shard_rows, params.end_at_success)
 

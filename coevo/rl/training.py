@@ -16,7 +16,7 @@ from coevo.rl.collecting import Roll, collect
 from coevo.rl.config import Algorithm, Ppo
 from coevo.rl.packing import pack
 from coevo.rl.starts import StartSampler
-from coevo.rl.update import Learner
+from coevo.rl.update import Gradients, Learner
 
 
 @runtime_checkable
@@ -45,10 +45,13 @@ class Outcome:
 
 def train(
     policy, algorithm: Algorithm, roll: Roll, states: Sequence[InitialState], seed: int, log: Logger,
-    validation: Validation | None = None,
+    validation: Validation | None = None, part_rows: int | None = None, gradients: Gradients | None = None,
 ) -> Outcome:  # fmt: skip
-    """Train `policy` in place; with validation it ends with the weights of its best check, the start included."""
-    learner = Learner(policy, algorithm, seed)
+    """Train `policy` in place; with validation it ends with the weights of its best check, the start included.
+
+    `part_rows` and `gradients` say in what parts, and where, the gradient of a minibatch is computed; see Learner.
+    """
+    learner = Learner(policy, algorithm, seed, part_rows, gradients)
     sampler = StartSampler(states, seed, algorithm.prefer_mixed, algorithm.returning)
     outcome, watch = Outcome(), Watch(policy, validation)
     warmup = algorithm.estimator.critic_warmup if isinstance(algorithm.estimator, Ppo) else 0

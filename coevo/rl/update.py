@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from coevo.core import random
+from coevo.core.types import take_rows
 from coevo.rl.config import Algorithm, Ppo
 from coevo.rl.packing import Decisions
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a minibatch whose gradient is computed at once."""
+
+    decisions: Decisions
+    """With the advantage as it is learned from."""
+    share: float
+    """Of the minibatch's rows; gradients and metrics are weighted by it, so that those of all parts add up."""
+    algorithm: Algorithm
+    warming: bool
+    """Only the critic learns."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What a part adds to the gradient of its minibatch, per parameter; none where it has no effect."""
+
+    actor: tuple[Tensor | None, ...]
+    critic: tuple[Tensor | None, ...]
+    metrics: dict[str, Tensor]
+
+
+Gradients = Callable[[Sequence[Part]], list[Gradient]]
+"""Gradients of the present policy for these parts, in order; wherever they are computed."""
 
 
 class Learner:
     """Updates a policy in place from packed decisions.
 
     The policy offers `evaluate(frames, proprio, words, draw) -> (log_prob [b m], value [b] or none)`,
-    `config.segments` and, for PPO, `critic`.
+    `config.segments` and, for PPO, `critic`. A minibatch is cut into parts of `part_rows` decisions (none: it is one
+    part), whose gradients are summed in order before the step.
     """
 
-    def __init__(self, policy, algorithm: Algorithm, seed: int) -> None:
+    def __init__(
+        self, policy, algorithm: Algorithm, seed: int, part_rows: int | None = None, gradients: Gradients | None = None
+    ) -> None:
         self.policy, self.algorithm, self.seed = policy, algorithm, seed
+        self.part_rows = part_rows or algorithm.minibatch
+        self.gradients = gradients or (lambda parts: [gradient(policy, part) for part in parts])
         self.updates = 0
-        critic = list(policy.critic.parameters()) if policy.critic is not None else []
-        own = {id(p) for p in critic}
-        actor = [p for p in policy.parameters() if id(p) not in own]
+        actor, critic = parameters(policy)
         self.actor = torch.optim.Adam(actor, lr=algorithm.learning_rate)
         self.critic = None
         if isinstance(algorithm.estimator, Ppo):
@@ -53,43 +86,73 @@ class Learner:
         return {"skipped": 0.0} | {name: (value / count).item() for name, value in sums.items()}
 
     def _minibatch(self, decisions: Decisions, advantage: Tensor, rows: Tensor, warming: bool) -> dict[str, Tensor]:
-        algorithm = self.algorithm
-        log_prob, value = self.policy.evaluate(
-            decisions.frames[rows], decisions.proprio[rows], decisions.words[rows], decisions.draw[rows]
-        )
-        old = decisions.log_prob[rows]
-        loss, metrics = clipped_loss(
-            ratio_terms(log_prob - old, algorithm.ratio, self.policy.config.segments), advantage[rows], algorithm.clip
-        )
-        if algorithm.kl_weight:
-            loss = loss + algorithm.kl_weight * (log_prob - old).square().sum(dim=1).mean() / 2.0
+        chosen = replace(take_rows(decisions, rows), advantage=advantage[rows])
+        parts = [
+            Part(take_rows(chosen, own), len(own) / len(rows), self.algorithm, warming)
+            for own in torch.arange(len(rows)).split(self.part_rows)
+        ]
+        made = self.gradients(parts)
+        metrics = {name: sum(part.metrics[name] for part in made) for name in made[0].metrics}
+        divergence = metrics.pop("kl")
+        clipped = {"clipped": metrics.pop("clipped")}
+        actor, critic = parameters(self.policy)
         if not warming:
-            self.actor.zero_grad()
-            loss.backward()
-            parameters = [p for group in self.actor.param_groups for p in group["params"]]
-            metrics["gradient_norm"] = torch.nn.utils.clip_grad_norm_(parameters, algorithm.gradient_clip).detach()
+            _put_sum(actor, [part.actor for part in made])
+            clipped["gradient_norm"] = torch.nn.utils.clip_grad_norm_(actor, self.algorithm.gradient_clip).detach()
             self.actor.step()
         if self.critic is not None:
-            metrics |= self._critic_step(value, decisions, rows)
-        metrics["kl"] = (old - log_prob).detach().sum(dim=1).mean()
-        return metrics
+            _put_sum(critic, [part.critic for part in made])
+            self.critic.step()
+            metrics["explained_variance"] = _explained(chosen)
+        return clipped | metrics | {"kl": divergence}
 
-    def _critic_step(self, value: Tensor, decisions: Decisions, rows: Tensor) -> dict[str, Tensor]:
-        clip = self.algorithm.estimator.value_clip
-        target, old = decisions.returns[rows], decisions.value[rows]
-        change = value - old
-        clamped = old + change.clamp(-clip, clip)
-        loss = torch.maximum((value - target).square(), (clamped - target).square()).mean() / 2.0
-        self.critic.zero_grad()
-        loss.backward()
-        self.critic.step()
-        spread = target.var(unbiased=False)
-        explained = 1.0 - (target - old).var(unbiased=False) / spread.clamp_min(1e-8)
-        return {
-            "value_loss": loss.detach(),
-            "value_clipped": (change.abs() > clip).float().mean(),
-            "explained_variance": torch.where(spread > 1e-8, explained, torch.zeros_like(explained)),
-        }
+
+def parameters(policy) -> tuple[list[Tensor], list[Tensor]]:
+    """Those of the actor, and those of the critic (empty if there is none)."""
+    critic = list(policy.critic.parameters()) if policy.critic is not None else []
+    own = {id(p) for p in critic}
+    return [p for p in policy.parameters() if id(p) not in own], critic
+
+
+def gradient(policy, part: Part) -> Gradient:
+    """Gradient of a part's share in the losses, and its share in the metrics, taken before any clamping."""
+    algorithm, rows = part.algorithm, part.decisions
+    log_prob, value = policy.evaluate(rows.frames, rows.proprio, rows.words, rows.draw)
+    loss, metrics = clipped_loss(
+        ratio_terms(log_prob - rows.log_prob, algorithm.ratio, policy.config.segments), rows.advantage, algorithm.clip
+    )
+    if algorithm.kl_weight:
+        loss = loss + algorithm.kl_weight * (log_prob - rows.log_prob).square().sum(dim=1).mean() / 2.0
+    policy.zero_grad()
+    if not part.warming:
+        (loss * part.share).backward()
+    if isinstance(algorithm.estimator, Ppo):
+        metrics |= _critic_gradient(value, rows, algorithm.estimator.value_clip, part.share)
+    metrics["kl"] = (rows.log_prob - log_prob).detach().sum(dim=1).mean()
+    actor, critic = (tuple(p.grad for p in group) for group in parameters(policy))
+    policy.zero_grad()
+    return Gradient(actor, critic, {name: value * part.share for name, value in metrics.items()})
+
+
+def _critic_gradient(value: Tensor, rows: Decisions, clip: float, share: float) -> dict[str, Tensor]:
+    change = value - rows.value
+    clamped = rows.value + change.clamp(-clip, clip)
+    loss = torch.maximum((value - rows.returns).square(), (clamped - rows.returns).square()).mean() / 2.0
+    (loss * share).backward()
+    return {"value_loss": loss.detach(), "value_clipped": (change.abs() > clip).float().mean()}
+
+
+def _explained(rows: Decisions) -> Tensor:
+    spread = rows.returns.var(unbiased=False)
+    explained = 1.0 - (rows.returns - rows.value).var(unbiased=False) / spread.clamp_min(1e-8)
+    return torch.where(spread > 1e-8, explained, torch.zeros_like(explained))
+
+
+def _put_sum(weights: Sequence[Tensor], parts: Sequence[tuple[Tensor | None, ...]]) -> None:
+    """Let each weight's gradient be the sum of the parts', in their order."""
+    for index, weight in enumerate(weights):
+        given = [part[index] for part in parts if part[index] is not None]
+        weight.grad = sum(given[1:], start=given[0]) if given else None
 
 
 def ratio_terms(difference: Float[Tensor, "b m"], level: str, actions: int) -> Float[Tensor, "b r"]:

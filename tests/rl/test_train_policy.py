@@ -37,8 +37,7 @@ def toys(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stage, "read_config", lambda values, where: None)
     monkeypatch.setattr(stage, "ParallelSimulator", lambda config, workers: ToySimulator())
-    monkeypatch.setattr(stage.worlds, "load", lambda artifact, device: None)
-    monkeypatch.setattr(stage, "Dream", lambda model: ToyDream())
+    monkeypatch.setattr(stage.worlds, "dream", lambda artifact, device: ToyDream())
     monkeypatch.setattr(stage.rewards, "load", lambda artifact, device: ToyReward())
     (tmp_path / "simulator.yaml").write_text("kind: toy\n")
     empty = lambda folder: (folder / "empty").write_text("")  # noqa: E731

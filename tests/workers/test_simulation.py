@@ -50,10 +50,10 @@ def test_states_and_expert_episodes_do_not_depend_on_workers(two_workers):
 
 def test_a_worker_that_dies_costs_nothing_but_time(two_workers):
     expected = frames_of(two_workers)
-    before = two_workers.restarts
-    os.kill(next(iter(two_workers._pool._processes)), signal.SIGKILL)
+    before = two_workers.crew.restarts
+    os.kill(two_workers.crew.pids()[0], signal.SIGKILL)
     assert torch.equal(frames_of(two_workers), expected)
-    assert two_workers.restarts == before + 1
+    assert two_workers.crew.restarts == before + 1
 
 
 def test_silent_workers_are_given_up_after_one_repetition():
