@@ -5,6 +5,7 @@ has nobody to do so. Each flow therefore leaves its process's number while it wo
 reports the dead.
 """
 
+import atexit
 import json
 import os
 from collections.abc import Iterator
@@ -15,6 +16,14 @@ from uuid import UUID
 from flows.lock import born, repository_lock, write_whole
 
 FOLDER = ".local/flow_runs"
+_ended: list[Path] = []
+"""Records of this process whose flow has ended. Prefect hears of that a moment later, so they stay until exit."""
+
+
+@atexit.register
+def _forget_ended() -> None:
+    for file in _ended:
+        file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -29,8 +38,11 @@ def at_work(root: Path, purpose: str) -> Iterator[None]:
         with repository_lock(root, purpose):
             report_dead(root)
             yield
-    finally:
-        file.unlink(missing_ok=True)
+    except Exception:
+        _ended.append(file)
+        raise
+    # What is no Exception is a signal, under which Prefect reports the outermost run and not always those inside it.
+    _ended.append(file)
 
 
 def dead(root: Path) -> list[Path]:
