@@ -30,7 +30,7 @@ class Progress:
         return 100.0 * self.done / max(self.total, 1)
 
     def __str__(self) -> str:
-        left = f", {_clock(self.left)} left" if self.left is not None else ""
+        left = f", {clock(self.left)} left" if self.left is not None else ""
         return f"{self.label} {self.done}/{self.total}{left}{f'  {self.note}' if self.note else ''}"
 
 
@@ -50,6 +50,7 @@ class StageLine:
         self.title = title
         self.began = self.spoke = time.monotonic()
         self.status: Status | None = None
+        self.failed = False
 
     def __enter__(self) -> "StageLine":
         if console.is_terminal:
@@ -72,11 +73,11 @@ class StageLine:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.status is not None:
             self.status.stop()
-        mark = "[green]done[/]" if kind is None else "[red]ended[/]"
-        console.print(f"  {self.title}  {mark}  {_clock(time.monotonic() - self.began)}")
+        mark = "[green]done[/]" if kind is None and not self.failed else "[red]ended[/]"
+        console.print(f"  {self.title}  {mark}  {clock(time.monotonic() - self.began)}")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """'8 s', '2 min 05 s'."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -67,8 +67,7 @@ class Loop:
         if not (self.root / "round.yaml").is_file():
             raise ValueError(f"there is no round.yaml in {self.root}; run this in the project's repository")
         if not self.round_file.is_file():
-            others = sorted(path.parent.name for path in self.root.glob("loops/*/round.yaml"))
-            raise ValueError(f"there is no loop '{self.name}'; there is: {', '.join(['default', *others])}")
+            raise ValueError(f"there is no loop '{self.name}'; there is: {', '.join(names(self.root))}")
         opened = OpenRound.parse(read_yaml(self.round_file), str(self.round_file))
         if opened.loop != self.name:
             raise ValueError(
@@ -106,6 +105,11 @@ class Loop:
             if (folder / "decision.json").is_file():
                 return Decision.model_validate_json((folder / "decision.json").read_bytes())
         return None
+
+
+def names(root: Path) -> tuple[str, ...]:
+    """Loops of a repository, the default one first."""
+    return "default", *sorted(path.parent.name for path in root.glob("loops/*/round.yaml"))
 
 
 def number(round: str) -> int:

@@ -29,6 +29,7 @@ class Inputs:
 class Params(Config):
     steps: int = 3
     fault: str = ""
+    pictures: bool = False
 
 def work(inputs: Inputs, params: Params, run: stage.Run) -> stage.Result:
     if params.fault:
@@ -40,7 +41,21 @@ def work(inputs: Inputs, params: Params, run: stage.Run) -> stage.Result:
         time.sleep(float(Path("pause").read_text()))
         total += step
     (run.folder / "total.txt").write_text(str(total))
+    if params.pictures:
+        draw(run, params.steps)
     return stage.Result(kind="episodes", metrics={"total": total})
+
+def draw(run: stage.Run, steps: int) -> None:
+    """A square that moves and a curve that falls."""
+    import numpy as np
+    from coevo.evaluation import strips
+    for step in range(steps):
+        run.log(step=step, loss=1 / (1 + step), counted=step)
+    frames = np.full((16, 48, 48, 3), 235, np.uint8)
+    for index, frame in enumerate(frames):
+        frame[20:28, 2 * index : 2 * index + 8] = (40, 90, 200)
+    rows = tuple(strips.Row(arm, frames, read) for arm, read in (("simulator", True), ("world model", False)))
+    strips.write(run.folder, [strips.Strip("train/000001", True, rows)])
 
 class Nothing(Config):
     outcome: str = "promote"
@@ -51,8 +66,12 @@ def decide(inputs: Inputs, params: Nothing, run: stage.Run) -> stage.Result:
     (run.folder / "decision.json").write_text(decision.model_dump_json())
     return stage.Result(kind="decision")
 
+def report(inputs: Inputs, params: Nothing, run: stage.Run) -> stage.Result:
+    (run.folder / "report.html").write_text("<h1>The toy has counted</h1>")
+    return stage.Result(kind="report")
+
 if __name__ == "__main__":
-    stage.main({"work": work, "decide": decide}[sys.argv.pop(1)])
+    stage.main({"work": work, "decide": decide, "report": report}[sys.argv.pop(1)])
 '''
 
 START = """
