@@ -63,29 +63,38 @@ def fidelity_plane(data: ReportData) -> str:
 def horizon(data: ReportData, metric: str, title: str) -> str:
     """A metric of each arm read up to the end of each decision; '' where nothing was read along the horizon."""
     points = data.admission.breakdown.horizon if data.admission.breakdown else ()
-    figure, axes = _axes(5.2, 2.9)
-    shown = False
+    lines = {}
     for arm, label in data.arms.items():
         own = [point for point in points if point.arm == arm and getattr(point, metric) is not None]
-        if not own or label not in ARM_COLOURS:
-            continue
-        shown, colour = True, ARM_COLOURS[label]
-        x, found = [point.decision for point in own], [getattr(point, metric) for point in own]
+        if own and label in ARM_COLOURS:
+            lines[label] = [point.decision for point in own], [getattr(point, metric) for point in own]
+    if not lines:
+        return ""
+    figure, axes = _axes(5.2, 2.9)
+    beside = _apart([found[-1].value for _, found in lines.values()], 0.075)
+    for (label, (x, found)), height in zip(lines.items(), beside, strict=True):
+        colour = ARM_COLOURS[label]
         if label == "after":
             ends = [each.low for each in found], [each.high for each in found]
             axes.fill_between(x, *ends, color=WASH, lw=0, zorder=0)
         axes.plot(x, [each.value for each in found], "-o", color=colour, ms=4.5, lw=1.6, mec=PAPER)
         axes.annotate(
-            label, (x[-1], found[-1].value), xytext=(8, 0), textcoords="offset points", color=colour, fontsize=9.5,
-            va="center",
+            label, (x[-1], height), xytext=(8, 0), textcoords="offset points", color=colour, fontsize=9.5, va="center"
         )
-    if not shown:
-        return ""
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xticks(sorted({decision for x, _ in lines.values() for decision in x}))
     low, high = axes.get_xlim()
     axes.set(ylim=(0, 1.03), xlim=(low, high + 0.16 * (high - low)), xlabel="read up to the end of decision")
     _percent(axes.yaxis)
     return _svg(figure, title)
+
+
+def _apart(values: Sequence[float], gap: float) -> list[float]:
+    """Heights for labels: the values, pushed up so that no two lie closer than `gap`, and all down if past 1."""
+    placed: dict[int, float] = {}
+    for index in sorted(range(len(values)), key=lambda index: values[index]):
+        placed[index] = max([values[index], *(height + gap for height in placed.values())])
+    over = max([0.0, *(height - 1.0 for height in placed.values())])
+    return [placed[index] - over for index in range(len(values))]
 
 
 def gain_forest(data: ReportData) -> str:
