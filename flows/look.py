@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,6 +17,8 @@ from flows.console import clock, console
 from flows.loops import START, Loop, number
 from flows.plan import estimates
 
+WIDTH = 110
+"""Columns of the plan's table, which a narrow terminal may break and must not cut."""
 LoopName = Annotated[str, typer.Option("--loop", help="which loop")]
 
 
@@ -66,7 +69,7 @@ def plan(
     disk = sum(each.bytes or 0 for each in found)
     episodes = sum(each.episodes for each in found)
     rest = f" and {len(found) - len(known)} stages without an earlier run" if len(known) < len(found) else ""
-    console.print(table)
+    Console(highlight=False, width=max(console.width, WIDTH)).print(table)
     peak = max((each.mib for each in found if each.mib is not None), default=0.0)
     seconds = clock(sum(each.seconds for each in known))
     console.print(
