@@ -24,6 +24,7 @@ from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS,
 from coevo.core.artifacts import Artifact
 from coevo.evaluation import strips
 from coevo.evaluation.intervals import seed_interval
+from coevo.evaluation.report.data import figure_name
 from coevo.records.outcomes import Admission, Evaluation, Figure, Interval, Mismatch
 from coevo.workers.simulation import kept_pools
 from scripts.laboratory import Laboratory
@@ -46,7 +47,7 @@ class Experiment:
         work, lab = self.work, self.lab
         train = work.states("train", 1280)
         self.start = work.policy(self.args.demonstrations)
-        own = work.rollouts("rollouts_own", self.start, train, 2)
+        self.own = own = work.rollouts("rollouts_own", self.start, train, 2)
         weak = work.rollouts("rollouts_weak", work.policy(self.args.demonstrations // 2, 4), train, 1)
         expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
         sources = [expert, own, weak]
@@ -94,10 +95,13 @@ class Experiment:
     def admit(self, arm: str, model: Artifact) -> None:
         """Fidelity on the admission episodes, and the start policy's replay mismatch."""
         work = self.work
+        # Where the truth turns over within a pixel is the simulator's matter, and the same for every arm.
+        depth = dict(recorded_history=True, reseeds=3, shifts=4 if arm == "mix" else 0)
         made = self.lab.make(
-            "admit_world_model", f"admission_{arm}", dict(strips=6, workers=work.workers, pixel_episodes=64),
+            "admit_world_model", f"admission_{arm}", depth | dict(strips=6, workers=work.workers, pixel_episodes=64),
             world_model=model, reward=self.reward, episodes=self.admission_rollouts, policy=self.start,
             states=work.states("admission", 144), simulator=work.task.simulator, criterion="criterion.yaml",
+            seen_episodes=self.own,
         )  # fmt: skip
         record = Admission.model_validate_json((made.path / "admission.json").read_text())
         for row in record.fidelity:
@@ -106,6 +110,7 @@ class Experiment:
                 continue
             for metric in ("fake_success", "recall"):
                 self.add(f"{metric}_{row.subset}", name, getattr(row, metric))
+        self.add_breakdown(arm, record)
         self.add("mismatch_start_policy", arm, record.mismatch)
         for row in json.loads((made.path / "pixels.json").read_text()):
             self.figures.append(Figure.model_validate(row | {"arm": arm, "task": work.task.name}))
@@ -115,6 +120,20 @@ class Experiment:
                 shutil.copyfile(made.path / name, self.args.out / "films" / f"{arm}_{name}")
         found = ", ".join(f"{f.metric} {f.value:.3f}" for f in self.figures if f.arm == arm)
         self.lab.say(f"{arm}: admitted {record.admitted}; {found}")
+
+    def add_breakdown(self, arm: str, record: Admission) -> None:
+        """Where the arm's infidelity comes from."""
+        parts = record.breakdown
+        if parts is None:
+            return
+        for row in parts.slices:
+            if row.arm == record.world_model:
+                self.add(f"fake_success_{figure_name(row)}", arm, row.fake_success)
+                self.add(f"recall_{figure_name(row)}", arm, row.recall)
+        if parts.noise is not None:
+            self.add("verdicts_flipped_by_noise", arm, parts.noise.flipped)
+        if parts.truth is not None:
+            self.add("truth_flipped_within_a_pixel", "simulator", parts.truth.flipped)
 
     def train(self, arm: str, seed: int, model: Artifact | None) -> None:
         """One training seed: train, evaluate on sealed states, replay."""

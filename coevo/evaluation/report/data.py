@@ -8,7 +8,17 @@ import numpy as np
 
 from coevo.evaluation.intervals import seed_interval
 from coevo.evaluation.strips import Strip
-from coevo.records.outcomes import Admission, Calibration, Decision, Evaluation, Fidelity, Figure, Interval, Mismatch
+from coevo.records.outcomes import (
+    Admission,
+    Calibration,
+    Decision,
+    Evaluation,
+    Fidelity,
+    FidelitySlice,
+    Figure,
+    Interval,
+    Mismatch,
+)
 
 ENOUGH_SEEDS = 3
 """Training seeds from which a mean over them is shown: Student's interval of two spans most of the scale."""
@@ -162,14 +172,19 @@ def _by_slice(data: ReportData) -> list[tuple[str, str, Interval | None]]:
         return []
     found: list[tuple[str, str, Interval | None]] = [("pairs_told_apart", "after", parts.pairs_told_apart)]
     for row in parts.slices:
-        suffix = row.kind.replace(" ", "_") or row.slice + ("" if row.subset == "all" else f"_{row.subset}")
-        label = data.arms[row.arm]
-        found += [(f"fake_success_{suffix}", label, row.fake_success), (f"recall_{suffix}", label, row.recall)]
+        label, name = data.arms[row.arm], figure_name(row)
+        found += [(f"fake_success_{name}", label, row.fake_success), (f"recall_{name}", label, row.recall)]
     if parts.noise is not None:
         found.append(("verdicts_flipped_by_noise", "after", parts.noise.flipped))
     if parts.truth is not None:
         found.append(("truth_flipped_within_a_pixel", "simulator", parts.truth.flipped))
     return found
+
+
+def figure_name(row: FidelitySlice) -> str:
+    """What a slice's figures are called: 'weak_grip', 'recorded_history', 'recorded_history_mixed'."""
+    part = row.kind.replace(" ", "_") if row.slice == "kind" else row.slice
+    return part if row.subset == "all" else f"{part}_{row.subset}"
 
 
 def _trained(data: ReportData) -> list[tuple[str, str, Interval | None]]:
