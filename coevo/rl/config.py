@@ -42,10 +42,37 @@ class Ppo(Config):
 Estimator = Annotated[Grpo | LeaveOneOut | Ppo, Field(discriminator="kind")]
 
 
+class Peak(Config):
+    """1 once, at the decision that led to the first success, and nothing else."""
+
+    kind: Literal["peak"] = "peak"
+
+
+class Differences(Config):
+    """What each decision added to the reading: rewards sum to the last reading minus the first.
+
+    Reward differencing, for readings of progress. Of a reading cut to 0 or 1 it is `peak`, since what follows the
+    first success is left out.
+    """
+
+    kind: Literal["differences"] = "differences"
+
+
+class Continuous(Config):
+    """The reading where the episode ended, once: groups that all won or all lost still differ (World-Env)."""
+
+    kind: Literal["continuous"] = "continuous"
+
+
+Payment = Annotated[Peak | Differences | Continuous, Field(discriminator="kind")]
+
+
 class Algorithm(Config):
     """One reinforcement learning run."""
 
     estimator: Estimator = Grpo()
+    payment: Payment = Peak()
+    """How a reward model's reading becomes reward."""
     updates: PositiveInt = 12
     """Policy updates."""
     states: PositiveInt = 32
@@ -79,5 +106,14 @@ class Algorithm(Config):
             raise ValueError(
                 f"scouts = {self.scouts} of a group of {self.group}: two at least show both outcomes, and some must be "
                 "left to complete the group; 0 rolls whole groups"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_group_is_dull(self) -> Algorithm:
+        if not isinstance(self.payment, Peak) and (self.scouts or self.refill):
+            raise ValueError(
+                f"payment '{self.payment.kind}' tells episodes apart that ended alike, which 'scouts' and 'refill' "
+                "would drop; set both to 0"
             )
         return self

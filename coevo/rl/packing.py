@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coevo.core import text
 from coevo.core.types import Trajectories, Verdicts
-from coevo.rl import advantages
+from coevo.rl import advantages, payment
 from coevo.rl.config import Algorithm, Ppo
 
 
@@ -39,7 +39,7 @@ class Usefulness:
     frames: float
     """Share of all dreamed frames that stand in the update."""
     groups: float
-    """Share of groups with both outcomes."""
+    """Share of groups whose returns differ: with one reward at the first success, those with both outcomes."""
     dreamed: int
     """Decisions that were dreamed."""
 
@@ -66,27 +66,26 @@ def pack(
     per: int,
     final_value: Float32[Tensor, " n"] | None = None,
 ) -> tuple[Decisions, Usefulness]:
-    """Decisions with their advantages; without a critic, those of groups with one outcome are left out.
+    """Decisions with their advantages; without a critic, those of groups whose returns are all the same are left out.
 
-    The reward is 1 at the decision that led to the first success read, 0 elsewhere. `per` is frames per decision,
-    `final_value` the critic's estimate after the last decision, used where the horizon counts as a truncation.
+    `per` is frames per decision, `final_value` the critic's estimate after the last decision, used where the horizon
+    counts as a truncation.
     """
     device = trajectories.draw.device
     valid = valid_decisions(trajectories, verdicts, per).to(device)
-    outcome = verdicts.success.to(device).float()
+    rewards = payment.rewards(verdicts, valid, per, algorithm.payment)
+    outcome = rewards.sum(dim=1)
     group = groups_of(trajectories.state_ids, device)
     mean, _ = advantages.group_mean(outcome, group)
-    mixed = (mean > 0) & (mean < 1)
+    mixed = advantages.group_mean((outcome - mean).square(), group)[0] > 1e-12
     returns = values = None
     match algorithm.estimator:
         case Ppo() as ppo:
-            last = valid.long().cumsum(1).argmax(1)
-            rewards = torch.zeros_like(trajectories.value)
-            rewards[torch.arange(len(last), device=device), last] = outcome
             if final_value is None or ppo.horizon == "termination":
                 final_value = torch.zeros_like(outcome)
             else:
-                final_value = final_value * (1.0 - outcome)  # a read success ends the episode under either meaning
+                won = verdicts.success.to(device).float()
+                final_value = final_value * (1.0 - won)  # a read success ends the episode under either meaning
             values = trajectories.value
             advantage, returns = advantages.generalised(
                 rewards, values, valid, final_value, ppo.discount, ppo.gae_lambda
