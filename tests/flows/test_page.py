@@ -31,7 +31,7 @@ def ask(server: str, path: str, **body) -> list[dict]:
     request = urllib.request.Request(
         f"{server}/api/{path}", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -124,7 +124,7 @@ def page(server):
 
     with sync_playwright() as driver:
         window = driver.chromium.launch(executable_path=browser(), args=FLAGS)
-        page = window.new_page(viewport={"width": 1400, "height": 1000})
+        page = window.new_page(viewport={"width": 1400, "height": 1200})
         outside: list[str] = []
         inside = (server, "data:", "blob:", "http://127.0.0.1")
         page.on("request", lambda asked: None if asked.url.startswith(inside) else outside.append(asked.url))
@@ -147,10 +147,17 @@ def test_a_round_is_run_from_the_form_and_dvc_agrees(server, served, page, tmp_p
     page.get_by_text("Custom run").click()
     page.get_by_text("Now: 3.").wait_for()
     page.locator("xpath=//label[contains(., 'steps')]/following::input[1]").fill("4")
-    page.wait_for_timeout(1000)  # a form that was just filled sometimes submits nothing
+    page.wait_for_timeout(1000)
     page.screenshot(path=pictures / "1-form.png", full_page=True)
-    page.get_by_role("button", name="Submit").click()
-    (run,) = until(lambda: [each for each in runs(server, deployment) if each["id"] not in before], "the run")
+
+    def submitted() -> list[dict]:
+        """A form that was just filled sometimes submits nothing, and stays."""
+        if page.get_by_role("button", name="Submit").is_visible():
+            page.get_by_role("button", name="Submit").click()
+            page.wait_for_timeout(10_000)
+        return [each for each in runs(server, deployment) if each["id"] not in before]
+
+    run, *_ = until(submitted, "the run")
     assert run["parameters"] == {"loop": "default", "changes": {"work": {"steps": 4}}}
     page.goto(f"{server}/runs/flow-run/{run['id']}")
     assert ended(server, run["id"])["type"] == "COMPLETED"
