@@ -14,8 +14,8 @@ from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
 from coevo.episodes import store
 from coevo.policies import build, cloning
-from coevo.policies.config import Cloning, SmallPolicyConfig
-from coevo.records.base import Config, read_yaml
+from coevo.policies.config import Cloning
+from coevo.records.base import Config
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def pretrain_policy(inputs: Inputs, params: Params, run: Run) -> Result:
         )
     arrays = episodes.arrays(rows)
     device = best_device()
-    policy = build.build(SmallPolicyConfig.parse(read_yaml(inputs.config), str(inputs.config)), interface, run.seed)
+    policy = build.build(build.read_config_file(inputs.config), interface, run.seed)
     policy = policy.to(device)
 
     def report(step: int, loss: float) -> None:

@@ -184,7 +184,7 @@ def _simulated(simulator: ParallelSimulator, policy, run: Run) -> training.Roll:
 
     def roll(starts, key):
         episodes = rollout(simulator, policy, starts, stream=(run.seed, "train", *key), source="simulator")
-        return to_device(episodes, policy.mean.weight.device), truth_verdicts(episodes, policy.interface)
+        return to_device(episodes, next(policy.parameters()).device), truth_verdicts(episodes, policy.interface)
 
     return roll
 

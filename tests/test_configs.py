@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coevo.episodes.importers.config import read_config as read_import
-from coevo.policies.config import SmallPolicyConfig
+from coevo.policies.build import read_config as read_policy
 from coevo.records.base import read_yaml
 from coevo.records.outcomes import Criterion
 from coevo.rewards.config import FrameClassifierConfig
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARSERS = {
     "import": read_import,
     "simulator": read_config,
-    "policy": SmallPolicyConfig.parse,
+    "policy": read_policy,
     "world_model": WorldModelConfig.parse,
     "reward": FrameClassifierConfig.parse,
 }

@@ -1,4 +1,4 @@
-"""Behaviour cloning of a small policy."""
+"""Behaviour cloning of a policy, whatever its head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coevo.core import random, text
 from coevo.core.checkpoints import Checkpoint
 from coevo.core.schedule import cosine
 from coevo.policies.config import Cloning
-from coevo.policies.small import SmallPolicy
+from coevo.policies.policy import LearnedPolicy
 
 
 @runtime_checkable
@@ -28,7 +28,7 @@ class Arrays(Protocol):
 
 
 def clone_episodes(
-    policy: SmallPolicy, settings: Cloning, arrays: Arrays, seed: int, report: Callable[[int, float], None],
+    policy: LearnedPolicy, settings: Cloning, arrays: Arrays, seed: int, report: Callable[[int, float], None],
     checkpoint: Checkpoint | None = None,
 ) -> None:  # fmt: skip
     """Clone whole episodes, one training row per decision; goes on from `checkpoint` if it holds something."""
@@ -37,6 +37,7 @@ def clone_episodes(
     taken = torch.arange(int(decisions.max()))[None] < decisions[:, None]
     episode, decision = taken.nonzero(as_tuple=True)
     words = text.words(arrays.instructions)
+    policy.backbone.remember(arrays.instructions)
     clone(
         policy, settings, arrays.frames[episode, decision * per], arrays.proprio[episode, decision * per],
         words[episode], arrays.labels.unflatten(1, (-1, k))[episode, decision], seed, report, checkpoint,
@@ -44,7 +45,7 @@ def clone_episodes(
 
 
 def clone(
-    policy: SmallPolicy,
+    policy: LearnedPolicy,
     settings: Cloning,
     frames: UInt8[Tensor, "n h w 3"],
     proprio: Float32[Tensor, "n p"],
@@ -54,11 +55,11 @@ def clone(
     report: Callable[[int, float], None],
     checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Fit the head's mean to the labels (noise-free expert actions, or what a policy did) by maximum likelihood.
+    """Fit the head to the labels (noise-free expert actions, or what a policy did) by its own loss.
 
     A resumed run reports again what was reported before it was stopped, so that its log is whole.
     """
-    device = policy.mean.weight.device
+    device = policy.device
     frames, proprio, words = frames.to(device), proprio.to(device), words.to(device)
     target = policy.targets(label.to(device))
     optimiser = torch.optim.AdamW(policy.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
@@ -80,10 +81,7 @@ def clone(
         pose[:, :3] += torch.randn((len(rows), 3), generator=source, device=device) * settings.command_noise
         rate = settings.learning_rate * cosine(step, settings.steps)
         optimiser.param_groups[0]["lr"] = rate
-        features = policy.features(shown, pose, words[rows], noise)
-        # The likelihood of a fixed-scale head, divided by its curvature so that losses compare between scales.
-        error = policy.distribution(features).mean - target[rows]
-        loss = error.square().mean() if policy.config.head.kind == "gaussian" else error.abs().mean()
+        loss = policy.cloning_loss(shown, pose, words[rows], target[rows], noise, source)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

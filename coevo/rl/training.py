@@ -91,5 +91,4 @@ def train(
 def _final_value(policy, trajectories: Trajectories) -> Tensor:
     """The critic's estimate at the last frame, for a horizon that counts as a truncation."""
     words = text.words([start.instruction for start in trajectories.starts]).to(trajectories.frames.device)
-    features = policy.features(trajectories.frames[:, -1], trajectories.proprio[:, -1], words)
-    return policy.value(features, policy.distribution(features).mean)
+    return policy.expected_value(trajectories.frames[:, -1], trajectories.proprio[:, -1], words)

@@ -92,7 +92,7 @@ def test_an_action_is_held_for_its_segment_and_clipped_only_when_it_is_taken():
     expected = torch.tensor([[0.5, -1.0, 0.0, 1.0]] * 2 + [[-0.5, 1.0, 0.25, -1.0]] * 2)
     assert torch.equal(policy.actions(draw)[0], expected)
     assert torch.equal(policy.targets(expected[None])[0], draw[0].clamp(-1, 1))
-    policy.mean.bias[:] = 5.0
+    policy.head.mean.bias[:] = 5.0
     chunk = policy.act(seen(), keys(4), "sampled")
     assert (chunk.draw > 3).all() and (chunk.actions == 1).all()
     np.testing.assert_allclose(  # the score is of what was drawn, not of what was left of it
@@ -169,7 +169,9 @@ def test_weights_come_from_the_seed_and_not_from_the_global_generator():
     first, state = make(seed=3), torch.get_rng_state()
     torch.manual_seed(2)
     second, other = make(seed=3), make(seed=4)
-    assert torch.equal(first.mean.weight, second.mean.weight) and not torch.equal(first.mean.weight, other.mean.weight)
+    assert torch.equal(first.head.mean.weight, second.head.mean.weight) and not torch.equal(
+        first.head.mean.weight, other.head.mean.weight
+    )
     torch.manual_seed(1)
     assert torch.equal(state, torch.get_rng_state())
 
