@@ -1,5 +1,6 @@
 # make loop   one round of the loop on this machine: installs what it needs into .venv, runs, says where the report is
-# make test   all tests
+# make test   all tests but the long kills and faults
+# make survival  everything killed and broken on purpose: twenty minutes on two idle cores (docs/reliability.md)
 # make clean  remove what `make loop` made, installed packages aside
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
@@ -9,7 +10,7 @@ TORCH := $(shell grep -i '^torch==' constraints.txt)
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: loop test clean
+.PHONY: loop test survival clean
 
 loop: .venv/installed-sim .venv/renderer
 	@$(BIN)/coevo run --rounds $(ROUNDS) --loop $(LOOP)
@@ -18,6 +19,10 @@ test: .venv/installed-sim-ray-dev .venv/renderer
 	@# Without a browser, one test is skipped and says why.
 	@$(BIN)/python -m scripts.prepare_system browser || true
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+survival: .venv/installed-sim-ray-dev .venv/renderer
+	@# One at a time: a kill must find its victim, and the machine belongs to it.
+	@$(BIN)/python -m pytest -m "survival or not survival" --timeout 3600 tests/survival
 
 clean:
 	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock

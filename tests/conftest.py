@@ -55,7 +55,7 @@ def server(tmp_path_factory):
         end_group(process.pid)
 
 
-def _wait_until_healthy(url: str, limit: float = 120.0) -> None:
+def _wait_until_healthy(url: str, limit: float = 300.0) -> None:
     until = time.monotonic() + limit
     while True:
         try:

@@ -1,0 +1,77 @@
+"""Kills in a small round of the real stages: simulator, training, dreams. Minutes long."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flows import lock
+from tests.flows import toys
+from tests.survival.site import wait_for
+from tests.test_one_round import Repository, begun
+
+KILLS = 8
+SECONDS_BETWEEN = (5.0, 40.0)
+
+
+def processes(root: Path, word: str) -> list[int]:
+    """Living processes of a repository whose command holds `word`, youngest last."""
+    found = []
+    for pid in lock._processes():
+        try:
+            here = Path(f"/proc/{pid}/cwd").resolve() == root.resolve()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+        except OSError:
+            continue
+        if here and word in command and not command.startswith("/bin/"):
+            found.append(pid)
+    return sorted(found, key=lambda pid: int(lock.born(pid) or 0))
+
+
+def begin(repository: Repository) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "run"], cwd=repository.root, env=repository.environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.survival
+@pytest.mark.timeout(3600)
+def test_a_real_round_that_is_killed_again_and_again_ends_with_the_same_hashes(tmp_path_factory, server):
+    whole = begun(tmp_path_factory.mktemp("whole"), server)
+    whole.run_round()
+    repository = begun(tmp_path_factory.mktemp("killed"), server)
+    moments, killed = random.Random("real round"), []
+    while len(killed) < KILLS:
+        run = begin(repository)
+        wait_for(lambda: processes(repository.root, "tasks.") or run.poll() is not None, "a stage", 300)  # noqa: B023
+        if run.poll() is not None:
+            break
+        time.sleep(moments.uniform(*SECONDS_BETWEEN))
+        # A worker of the simulator is replaced and its rows are redone: the stage goes on. The others end the run.
+        kind = moments.choice(["multiprocessing.spawn", "tasks.", "flows.dvc_command", "flows.cli"])
+        found = processes(repository.root, kind)
+        if not found:
+            kind, found = "tasks.", processes(repository.root, "tasks.")
+        if found:
+            killed.append(kind)
+            os.kill(found[-1], signal.SIGKILL)
+        if kind != "multiprocessing.spawn":
+            run.wait(timeout=600)
+        else:
+            time.sleep(moments.uniform(*SECONDS_BETWEEN))
+            lock.end_group(run.pid)
+            run.wait(timeout=600)
+    print(f"{len(killed)} kills: {', '.join(killed)}")
+    repository.run_round()
+    assert toys.hashes(repository.root) == toys.hashes(whole.root)
+    assert repository.unfinished() == {}
+    assert not processes(repository.root, "tasks.") and not processes(repository.root, "multiprocessing.spawn")
+    assert not [path for path in (repository.root / "data").rglob(".*.writing-*")]
