@@ -2,9 +2,10 @@
 
     python -m benchmarks.overhead --out docs/results/overhead.json
 
-Each repeat runs the same graph by `python -m` alone, by `dvc repro` and by `coevo run`, one after the other in fresh
-repositories. What a stage takes is read between the first and the last of them, so that starting stays apart. Numbers
-mean something on an idle machine only; the load average is printed beside them.
+Each repeat runs the same round by `python -m` alone, by `dvc repro` and by `coevo run`, one after the other in fresh
+repositories that hold 1, 10 and 50 closed rounds. What a stage takes is read between the first and the last of them, so
+that starting stays apart. Numbers mean something on an idle machine only; the load average is printed and kept beside
+them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,12 +23,14 @@ from pathlib import Path
 
 from coevo.evaluation.intervals import seed_interval
 from coevo.records.outcomes import Figure
-from flows import graph
+from flows import graph, rounds
+from flows.loops import Loop, round_id
 from tests.flows import toys
 
-SEEDS = 12
+SEEDS = 8
 """Training seeds, each of which is a stage."""
-FILES = ("start/dvc.yaml", "dvc.yaml")
+CLOSED = (1, 10, 50)
+"""Closed rounds that the repository holds."""
 ARMS = {"python -m": (), "dvc repro": ("dvc", "repro"), "coevo run": ("flows.cli", "run")}
 MARKS = {"dvc repro": "Running stage", "coevo run": "  done  "}
 """What a line holds that tells of one stage."""
@@ -37,21 +41,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where to write the figures")
     parser.add_argument("--repeats", type=int, default=3, help="at least two, for the intervals")
     args = parser.parse_args()
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    found: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    loads = []
     for repeat in range(args.repeats):
-        print(f"repeat {repeat + 1} of {args.repeats}, load {os.getloadavg()[0]:.1f}", flush=True)
-        for key, seconds in measure().items():
-            found[key].append(seconds)
-            print(f"  {key[1]}, {key[0]}: {seconds:.2f} s", flush=True)
-    args.out.write_text(json.dumps([figure(*key, values) for key, values in found.items()], indent=1) + "\n")
+        for closed in CLOSED:
+            loads.append(os.getloadavg()[0])
+            print(f"repeat {repeat + 1} of {args.repeats}, {closed} closed rounds, load {loads[-1]:.1f}", flush=True)
+            for (metric, arm), seconds in measure(closed).items():
+                found[metric, arm, closed].append(seconds)
+                print(f"  {arm}, {metric}: {seconds:.2f} s", flush=True)
+    rows = [figure(*key, values) for key, values in found.items()]
+    rows.append(figure("load_average", "machine", None, loads))
+    args.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def measure() -> dict[tuple[str, str], float]:
+def measure(closed: int) -> dict[tuple[str, str], float]:
     """Seconds by (metric, arm)."""
     numbers = {}
     for arm in ARMS:
         with tempfile.TemporaryDirectory() as folder:
-            root = repository(Path(folder))
+            root = repository(Path(folder), closed)
             times = alone(root) if arm == "python -m" else told(root, arm)
             numbers["seconds_per_stage", arm] = (times[-1] - times[0]) / (len(times) - 1)
             if arm != "python -m":
@@ -65,18 +74,31 @@ def measure() -> dict[tuple[str, str], float]:
     return numbers
 
 
-def repository(root: Path) -> Path:
-    """A toy repository with many training seeds."""
-    toys.make(root)
+def repository(root: Path, closed: int) -> Path:
+    """A toy repository with many training seeds whose open round, not run yet, follows `closed` ones.
+
+    The first of these is run and sealed; the others are copies of it under their own names, data included.
+    """
+    os.environ["PYTHONPATH"] = str(toys.PROJECT)  # DVC is asked by a module of ours, in the toy's own folder
+    loop = Loop(root=toys.make(root))
     file = root / "params.yaml"
     file.write_text(file.read_text().replace("seeds: [0, 1]", f"seeds: {list(range(SEEDS))}"))
+    dvc = [sys.executable, "-m", "dvc"]
+    subprocess.run([*dvc, "repro"], cwd=root, env=toys.environment(), check=True, capture_output=True)
+    rounds.open_next(loop)
+    for number in range(2, closed + 1):
+        shutil.copytree(loop.rounds / "i001", loop.rounds / round_id(number))
+        sealed = loop.rounds / round_id(number) / "sealed.dvc"
+        sealed.write_text(sealed.read_text().replace("/i001/", f"/{round_id(number)}/"))
+    subprocess.run([*dvc, "checkout", "--quiet"], cwd=root, env=toys.environment(), check=True, capture_output=True)
+    loop.write_open_round(loop.open_round().model_copy(update=dict(round=round_id(closed + 1))))
     return root
 
 
 def alone(root: Path) -> list[float]:
     """Seconds from the beginning to the end of each stage, run by its command alone."""
     began, times = time.perf_counter(), []
-    for stage in graph.read(root, FILES):
+    for stage in graph.read(root, ["dvc.yaml"]):
         subprocess.run(stage.command, shell=True, cwd=root, env=toys.environment(), check=True, capture_output=True)
         times.append(time.perf_counter() - began)
     return times
@@ -96,12 +118,12 @@ def told(root: Path, arm: str) -> list[float]:
     return times
 
 
-def figure(metric: str, arm: str, values: list[float]) -> dict:
+def figure(metric: str, arm: str, closed: int | None, values: list[float]) -> dict:
     """A row of the results: the mean over repeats."""
     mean = seed_interval(tuple(values))
-    row = Figure(
-        metric=metric, arm=arm, task="toy stages", value=mean.value, n=mean.n, low=mean.low, high=mean.high, unit="s"
-    )
+    task = "toy stages" if closed is None else f"toy stages, closed rounds: {closed}"
+    unit = "processes" if closed is None else "s"
+    row = Figure(metric=metric, arm=arm, task=task, value=mean.value, n=mean.n, low=mean.low, high=mean.high, unit=unit)
     return row.model_dump(mode="json")
 
 
