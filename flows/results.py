@@ -93,6 +93,13 @@ def show_failure(address: str, message: str) -> None:
     )
 
 
+def last_words(message: str) -> str:
+    """What the stage that failed said, without the stages that ran before it."""
+    lines = message.splitlines()
+    began = max((index for index, line in enumerate(lines) if line.startswith("Running stage")), default=-1)
+    return "\n".join(lines[began + 1 :]) or message
+
+
 def key(name: str) -> str:
     """Prefect's artifact keys know lower-case letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

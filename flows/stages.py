@@ -90,8 +90,9 @@ def run_stage(address: str, title: str, outs: tuple[str, ...], root: Path, upstr
         except repro.StageFailed as failed:
             line.failed = True
             with unless_server_is_gone(logger):
-                results.show_failure(address, str(failed))
-            return Failed(message=str(failed))
+                said = results.last_words(str(failed))
+            results.show_failure(address, said)
+            return Failed(message=said)
         with unless_server_is_gone(logger):
             artifact.finish()
     with unless_server_is_gone(logger):
