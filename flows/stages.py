@@ -89,9 +89,9 @@ def run_stage(address: str, title: str, outs: tuple[str, ...], root: Path, upstr
             ran = repro.reproduce(root, address, hear, upstream)
         except repro.StageFailed as failed:
             line.failed = True
+            said = results.last_words(str(failed))
             with unless_server_is_gone(logger):
-                said = results.last_words(str(failed))
-            results.show_failure(address, said)
+                results.show_failure(address, said)
             return Failed(message=said)
         with unless_server_is_gone(logger):
             artifact.finish()
