@@ -1,15 +1,19 @@
 """Train the reward model once, calibrate it on held-out simulator episodes, and freeze it by hash.
 
-Later rounds hand in the frozen model instead of a configuration: its weights and threshold stay, and its precision and
-recall are measured again on the new rollouts.
+A model that has nothing to train (a frozen vision-language model) is calibrated on all episodes. Later rounds hand in
+the frozen model instead of a configuration: its weights and threshold stay, and its precision and recall are measured
+again on the new rollouts.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from coevo.core import random, stage
 from coevo.core.artifacts import Artifact
@@ -20,9 +24,10 @@ from coevo.episodes import store
 from coevo.evaluation.drive import reached
 from coevo.records.base import Config, read_yaml
 from coevo.records.interface import Interface, require_same
+from coevo.records.outcomes import Calibration
 from coevo.rewards import build, classifier
-from coevo.rewards.calibration import calibrate, measure
-from coevo.rewards.config import ClassifierTraining, FrameClassifierConfig
+from coevo.rewards.calibration import Given, Looked, Threshold, calibrate, scores, single_frames, sweep, value_order
+from coevo.rewards.config import ClassifierTraining, WindowConfig, WindowTraining
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,59 @@ class Params(Config):
     """How the reward model is trained and calibrated."""
 
     training: ClassifierTraining = ClassifierTraining()
+    windows: WindowTraining = WindowTraining()
+    """Training of reward models of windows."""
+    threshold: Threshold | None = None
+    """How the threshold is found. None takes the configuration's and fits one where it has none; a frozen model keeps
+    its own."""
+    sweep: tuple[float, ...] = (0.2, 0.3, 0.4, 0.5, 0.6)
+    """Readings, on the scale of 0 to 1, at which accuracy, precision, recall and F1 are written too."""
+
+
+@dataclass(frozen=True)
+class _Episodes:
+    """All episodes, one after the other."""
+
+    interface: Interface
+    frames: Tensor
+    success: Tensor
+    progress: Tensor
+    states: list[str]
+    instructions: list[str]
+
+    def of(self, rows: Tensor) -> _Episodes:
+        """Some of them."""
+        index = rows.nonzero().flatten().tolist()
+        picked = [[values[row] for row in index] for values in (self.states, self.instructions)]
+        return _Episodes(self.interface, self.frames[rows], self.success[rows], self.progress[rows], *picked)
 
 
 def calibrate_reward(inputs: Inputs, params: Params, run: Run) -> Result:
     """Fit on one part of the initial states, calibrate on the rest; or measure a frozen model on all of them."""
     if (inputs.config is None) == (inputs.reward is None):
         raise ValueError("give either --config (train a reward model) or --reward (measure a frozen one again)")
+    episodes = _read(inputs)
+    if inputs.reward is not None:
+        model, judged, seen = build.load(inputs.reward, best_device()), episodes, []
+        require_same(model.interface, inputs.reward.id, episodes.interface, inputs.episodes[0].id)
+        choice = params.threshold or Given(value=model.calibration.threshold)
+    else:
+        config = build.read_config(read_yaml(inputs.config), str(inputs.config))
+        model = build.build(config, episodes.interface, run.seed).to(best_device())
+        judged, seen = _fit(model, episodes, params, run)
+        given = getattr(config, "threshold", None)
+        choice = params.threshold or (None if given is None else Given(value=given))
+    weights = build.save_weights(model, run.folder)
+    calibration, order = _calibrate(model, judged, choice, weights, params.sweep, run.folder)
+    if inputs.reward is not None and params.threshold is None:
+        calibration = calibration.model_copy(update={"threshold_from": model.calibration.threshold_from})
+    (run.folder / "calibration.json").write_text(calibration.model_dump_json(indent=1) + "\n")
+    named = ("threshold", "trigger_rate", "precision", "recall", "false_positive_rate", "n")
+    metrics = {name: getattr(calibration, name) for name in named} | {"value_order": order}
+    return Result("reward_model", metrics, seen)
+
+
+def _read(inputs: Inputs) -> _Episodes:
     sets = [store.read_episodes(item.path) for item in inputs.episodes]
     if not sets:
         raise ValueError("no episodes were given; name at least one artifact of simulator episodes after --episodes")
@@ -51,41 +103,58 @@ def calibrate_reward(inputs: Inputs, params: Params, run: Run) -> Result:
     arrays = [episodes.arrays() for episodes in sets]
     for item, part in zip(inputs.episodes, arrays, strict=True):
         part.require_truth(item.id)
-    frames = torch.cat([part.frames for part in arrays])
-    success = torch.cat([part.success for part in arrays])
-    states = [state for part in arrays for state in part.states]
-    truth = reached(success, interface.success_from)
-    device = best_device()
-    if inputs.reward is not None:
-        model = build.load(inputs.reward, device)
-        require_same(model.interface, inputs.reward.id, interface, inputs.episodes[0].id)
-        weights = build.save_weights(model, run.folder)
-        peak = peaks(model, frames, interface)
-        calibration = measure(peak, truth, interface, model.calibration.threshold, weights)
-        seen: list[str] = []
+    return _Episodes(
+        interface, *(torch.cat([getattr(part, name) for part in arrays]) for name in ("frames", "success", "progress")),
+        *([value for part in arrays for value in getattr(part, name)] for name in ("states", "instructions")),
+    )  # fmt: skip
+
+
+def _fit(model: nn.Module, episodes: _Episodes, params: Params, run: Run) -> tuple[_Episodes, list[str]]:
+    """Train what there is to train; returns the episodes to calibrate on, and the states that were seen."""
+    if not any(weight.requires_grad for weight in model.parameters()):
+        return episodes, sorted(set(episodes.states))
+    held = torch.tensor([_held_out(state, run.seed, params.training.held_out) for state in episodes.states])
+    part = episodes.of(~held)
+    windowed = isinstance(model.config, WindowConfig)
+    steps = params.windows.steps if windowed else params.training.steps
+
+    def report(step: int, loss: float) -> None:
+        run.log(step=step, **{"reward/loss": loss})
+        run.progress("reward", step, steps, f"loss {loss:.4f}")
+
+    checkpoint = Checkpoint(run.scratch / "reward.pt")
+    if windowed:
+        from coevo.rewards import fitting  # takes seconds to import, which a classifier need not wait for
+
+        fitting.fit(
+            model, params.windows, part.frames, part.success, part.progress, part.instructions, run.seed, report,
+            checkpoint,
+        )  # fmt: skip
     else:
-        config = FrameClassifierConfig.parse(read_yaml(inputs.config), str(inputs.config))
-        model = build.build(config, interface, run.seed).to(device)
-        held = torch.tensor([_held_out(state, run.seed, params.training.held_out) for state in states])
-
-        def report(step: int, loss: float) -> None:
-            run.log(step=step, **{"reward/loss": loss})
-            run.progress("reward", step, params.training.steps, f"loss {loss:.4f}")
-
-        checkpoint = Checkpoint(run.scratch / "reward.pt")
-        classifier.fit(model, params.training, frames[~held], success[~held], run.seed, report, checkpoint)
-        weights = build.save_weights(model, run.folder)
-        calibration = calibrate(peaks(model, frames[held], interface), truth[held], interface, weights)
-        seen = sorted(set(states))
-    (run.folder / "calibration.json").write_text(calibration.model_dump_json(indent=1) + "\n")
-    named = ("threshold", "precision", "recall", "false_positive_rate", "n")
-    metrics = {name: getattr(calibration, name) for name in named}
-    return Result("reward_model", metrics, seen)
+        classifier.fit(model, params.training, part.frames, part.success, run.seed, report, checkpoint)
+    return episodes.of(held), sorted(set(episodes.states))
 
 
-def peaks(model: classifier.FrameClassifier, frames: torch.Tensor, interface: Interface) -> torch.Tensor:
-    """Largest probability of each episode over the frames in which success counts."""
-    return model.probabilities(frames)[:, interface.success_from :].amax(dim=1).cpu()
+def _calibrate(
+    model: nn.Module, episodes: _Episodes, choice: Threshold | None, weights: str, levels: Sequence[float], folder: Path
+) -> tuple[Calibration, float]:
+    """The calibration, and how well readings of successes rise with time; sweep.json has the scores at all `levels`."""
+    interface = episodes.interface
+    readings = read(model, episodes.frames, episodes.instructions).cpu()
+    counted, truth = readings[:, interface.success_from :], reached(episodes.success, interface.success_from)
+    peak = counted.amax(dim=1)
+    looked: Looked = model.looked() if hasattr(model, "looked") else single_frames(interface)
+    found = calibrate(peak, truth, interface, weights, looked, choice, counted.flatten())
+    rows = [*sweep(peak, truth, levels), scores(peak, truth, found.threshold_as_probability)]
+    (folder / "sweep.json").write_text(json.dumps(rows, indent=1) + "\n")
+    return found, value_order(readings[truth][:, 1:])
+
+
+def read(model: nn.Module, frames: Tensor, instructions: Sequence[str]) -> Tensor:
+    """Probability per frame, float32 [n f1]."""
+    if isinstance(model.config, WindowConfig):
+        return model.probabilities(frames, instructions)
+    return model.probabilities(frames)
 
 
 def _held_out(state: str, seed: int, share: float) -> bool:

@@ -8,7 +8,7 @@ from coevo.episodes.importers.config import read_config as read_import
 from coevo.policies.build import read_config as read_policy
 from coevo.records.base import read_yaml
 from coevo.records.outcomes import Criterion
-from coevo.rewards.config import FrameClassifierConfig
+from coevo.rewards.build import read_config as read_reward
 from coevo.simulators.build import read_config
 from coevo.worlds.config import WorldModelConfig
 
@@ -18,7 +18,7 @@ PARSERS = {
     "simulator": read_config,
     "policy": read_policy,
     "world_model": WorldModelConfig.parse,
-    "reward": FrameClassifierConfig.parse,
+    "reward": read_reward,
 }
 FILES = sorted((ROOT / "configs").rglob("*.yaml"))
 

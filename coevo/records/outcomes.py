@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import model_validator
@@ -34,17 +35,33 @@ class Figure(Config):
     unit: str = "fraction"
 
 
+Unit = Literal["probability", "log_probability", "progress"]
+"""Of a reading: progress goes from 0 to 10."""
+
+
 class Calibration(Config):
     """How a frozen reward model is read. Stored with the weights it belongs to."""
 
     threshold: float
-    unit: Literal["probability", "log_probability"] = "probability"
+    unit: Unit = "probability"
+    """Of the threshold."""
+    threshold_from: Literal["fitted", "given", "quantile"] = "fitted"
+    """fitted: best balanced accuracy on these episodes. given: as configured. quantile: so that a given share of
+    readings reaches it."""
+    trigger_rate: float | None = None
+    """Share of all frames, from `success_from` on, that read as success: what a transfer to another task keeps."""
     reading: Literal["peak"] = "peak"
     """peak: the largest per-frame probability from the interface's `success_from` on."""
+    token: str | None = None
+    """Whose probability is read, of a model that reads a token's."""
+    window: int = 1
+    """Frames that one reading looks at."""
     frames_given: int
+    """Handed over for a verdict; by a model of windows, for each of its readings."""
     frames_read: int
-    """Frames that the model really looked at per verdict; a difference to `frames_given` is refused."""
+    """Frames that the model really looked at, counted at its input; a difference to `frames_given` is refused."""
     fps: float
+    """Of the frames as the model is told."""
     precision: float
     recall: float
     false_positive_rate: float
@@ -59,6 +76,22 @@ class Calibration(Config):
         if self.frames_read != self.frames_given:
             raise ValueError(f"{self.frames_given} frames were given for a verdict and {self.frames_read} were read")
         return self
+
+    @property
+    def threshold_as_probability(self) -> float:
+        """The threshold on the scale of Verdicts.probability, whatever its unit."""
+        return as_probability(self.threshold, self.unit)
+
+
+def as_probability(threshold: float, unit: Unit) -> float:
+    """A threshold in its unit, on the scale of 0 to 1 that readings have."""
+    match unit:
+        case "probability":
+            return threshold
+        case "log_probability":
+            return math.exp(threshold)
+        case "progress":
+            return threshold / 10.0
 
 
 class Fidelity(Config):

@@ -2,51 +2,83 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from coevo.core import artifacts, models, parts, random
 from coevo.core.artifacts import Artifact
 from coevo.core.parts import PythonPart
-from coevo.core.protocols import RewardModel
 from coevo.records.interface import Interface
 from coevo.records.outcomes import Calibration
 from coevo.rewards.classifier import FrameClassifier
-from coevo.rewards.config import FrameClassifierConfig
+from coevo.rewards.config import FrameClassifierConfig, ResNetConfig, WindowConfig, kinds
 
-RewardConfig = FrameClassifierConfig | PythonPart
+RewardConfig = FrameClassifierConfig | ResNetConfig | WindowConfig | PythonPart
 """Discriminated by `kind`."""
 
+KINDS: dict[str, type[RewardConfig]] = {**kinds(), "python": PythonPart}
 
-def build(config: RewardConfig, interface: Interface, seed: int, id: str = "reward") -> RewardModel:
+
+def read_config(values: dict[str, Any], where: str) -> RewardConfig:
+    """Validate the content of a file in configs/reward; ValueError says where and what is wrong."""
+    kind = values.get("kind", "frame_classifier")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.0)
+        raise ValueError(f"{where}: there is no reward model of kind '{kind}'; did you mean '{near[0]}'?")
+    return KINDS[kind].parse(values, where)
+
+
+def build(config: RewardConfig, interface: Interface, seed: int, id: str = "reward") -> nn.Module:
     """A reward model with weights initialised from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(random.key(seed, "reward weights") % 2**63)
         return _make(config, interface, id)
 
 
-def save_weights(model: RewardModel, folder: Path) -> str:
+def save_weights(model: nn.Module, folder: Path) -> str:
     """Write config, interface and weights; returns the hash of the weights, which the calibration names."""
-    models.save(folder, model.config, model.interface, model.state_dict())
+    models.save(folder, model.config, model.interface, _kept(model))
     return artifacts.file_sha256(folder / models.WEIGHTS)
 
 
-def load(artifact: Artifact, device: str | torch.device = "cpu") -> RewardModel:
+def load(artifact: Artifact, device: str | torch.device = "cpu") -> nn.Module:
     """The frozen reward model of an artifact; refused when its weights are not those that were calibrated."""
     folder = artifact.path
-    config, interface, state = models.read(artifact, parts.settings_type(artifact, FrameClassifierConfig))
+    values = json.loads((folder / models.CONFIG).read_text())
+    config, interface, state = models.read(artifact, type(read_config(values, f"{folder}/{models.CONFIG}")))
     model = _make(config, interface, artifact.id)
-    model.load_state_dict(state)
+    if isinstance(config, WindowConfig):
+        model.load_kept(state)
+    else:
+        model.load_state_dict(state)
     model.calibration = Calibration.model_validate_json((folder / "calibration.json").read_text())
     if model.calibration.weights_sha256 != artifacts.file_sha256(folder / models.WEIGHTS):
         raise ValueError(f"{artifact.id} was calibrated with other weights than it holds; run calibrate_reward again")
     return model.to(device).eval().requires_grad_(False)
 
 
-def _make(config: RewardConfig, interface: Interface, id: str) -> RewardModel:
+def _kept(model: nn.Module) -> dict[str, Tensor]:
+    return model.kept() if isinstance(model.config, WindowConfig) else model.state_dict()
+
+
+def _make(config: RewardConfig, interface: Interface, id: str) -> nn.Module:
     if isinstance(config, PythonPart):
         model = parts.make(config.target, config.options, interface=interface, id=id)
         model.config = config  # what `save_weights` writes beside the weights
         return model
-    return FrameClassifier(config, interface, id)
+    if isinstance(config, FrameClassifierConfig | ResNetConfig):
+        return FrameClassifier(config, interface, id)
+    # Vision-language models take seconds to import, which stages with a classifier need not wait for.
+    from coevo.rewards import windowed
+
+    made = {
+        "topreward": windowed.TopReward,
+        "dense_progress": windowed.DenseProgress,
+        "completion": windowed.Completion,
+    }
+    return made[config.kind](config, interface, id)

@@ -17,18 +17,21 @@ from coevo.core.schedule import cosine
 from coevo.core.types import Verdicts
 from coevo.records.interface import Interface
 from coevo.records.outcomes import Calibration
-from coevo.rewards.config import ClassifierTraining, FrameClassifierConfig
+from coevo.rewards.config import ClassifierTraining, FrameClassifierConfig, ResNetConfig
 
 
 class FrameClassifier(nn.Module):
     """RewardModel protocol. Without a calibration it gives probabilities but no verdicts."""
 
-    def __init__(self, config: FrameClassifierConfig, interface: Interface, id: str = "reward") -> None:
+    def __init__(self, config: FrameClassifierConfig | ResNetConfig, interface: Interface, id: str = "reward") -> None:
         super().__init__()
         self.config, self.interface, self.id = config, interface, id
         self.calibration: Calibration | None = None
-        layers, features = strided_convolutions(config.channels, interface.camera)
-        self.net = nn.Sequential(*layers, nn.Linear(features, 64), nn.SiLU(), nn.Linear(64, 1))
+        if isinstance(config, ResNetConfig):
+            self.net = ResNet(config)
+        else:
+            layers, features = strided_convolutions(config.channels, interface.camera)
+            self.net = nn.Sequential(*layers, nn.Linear(features, 64), nn.SiLU(), nn.Linear(64, 1))
 
     def logits(self, frames: Float32[Tensor, "n 3 h w"]) -> Float32[Tensor, " n"]:
         """Of success, per frame in [-1, 1]."""
@@ -37,7 +40,7 @@ class FrameClassifier(nn.Module):
     @torch.no_grad()
     def probabilities(self, frames: UInt8[Tensor, "n f h w 3"]) -> Float32[Tensor, "n f"]:
         """Of success, per frame."""
-        device = self.net[0].weight.device
+        device = next(self.parameters()).device
         flat = frames.flatten(0, 1)
         parts = [self.logits(pixels.to_float(part.to(device))).sigmoid() for part in flat.split(2048)]
         return torch.cat(parts).view(frames.shape[:2])
@@ -49,6 +52,26 @@ class FrameClassifier(nn.Module):
         return read_peak(
             self.probabilities(frames), self.calibration.threshold, self.interface.success_from, self.id
         )
+
+
+class ResNet(nn.Module):
+    """The ResNet of `transformers`, with one number per frame."""
+
+    def __init__(self, config: ResNetConfig) -> None:
+        super().__init__()
+        from transformers import ResNetConfig as Settings
+        from transformers import ResNetForImageClassification
+
+        self.model = ResNetForImageClassification(
+            Settings(
+                embedding_size=config.stem, hidden_sizes=list(config.widths), depths=list(config.depths),
+                layer_type=config.layer, num_labels=1,
+            )
+        )  # fmt: skip
+
+    def forward(self, frames: Float32[Tensor, "n 3 h w"]) -> Float32[Tensor, "n 1"]:
+        """A logit per frame."""
+        return self.model(pixel_values=frames).logits
 
 
 def read_peak(probability: Float32[Tensor, "n f1"], threshold: float, success_from: int, id: str) -> Verdicts:
@@ -74,7 +97,7 @@ def fit(
 
     Goes on from `checkpoint` if it holds something, and reports again what was reported before it was stopped.
     """
-    device = model.net[0].weight.device
+    device = next(model.parameters()).device
     shown, labels = frames[:, 1:].flatten(0, 1).to(device), success.flatten().to(device)
     position = torch.arange(1, success.shape[1] + 1, device=device).expand(len(success), -1).flatten()
     pools = [

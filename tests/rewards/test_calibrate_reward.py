@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from coevo.core.stage import run_stage
 from coevo.records.outcomes import Calibration
 from coevo.rewards import build
+from coevo.rewards.calibration import Quantile
+from coevo.rewards.config import WindowTraining
 from tasks import calibrate_reward as stage
 from tests.doubles import TOY, toy_state
+from tests.rewards.small_vlm import COMPLETION
 from tests.rewards.test_rewards import TRAINING
 from tests.toy_artifacts import episodes, rolled_out
 
@@ -23,12 +28,11 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "reward.yaml").write_text("kind: frame_classifier\nchannels: [16, 16, 32, 64]\n")
 
 
-def run(tmp_path, sources, out="reward", config=True, reward=None):
+def run(tmp_path, sources, out="reward", config=True, reward=None, **params):
     inputs = stage.Inputs(tuple(sources), tmp_path / "reward.yaml" if config else None, reward)
     parents = {f"episodes.{number}": source for number, source in enumerate(sources)}
-    return run_stage(
-        stage.calibrate_reward, inputs, stage.Params(training=TRAINING), tmp_path / out, seed=0, parents=parents
-    )
+    params = stage.Params(training=TRAINING, **params)
+    return run_stage(stage.calibrate_reward, inputs, params, tmp_path / out, seed=0, parents=parents)
 
 
 def test_a_reward_is_calibrated_on_states_it_was_not_trained_on_and_frozen(tmp_path):
@@ -45,6 +49,22 @@ def test_a_reward_is_calibrated_on_states_it_was_not_trained_on_and_frozen(tmp_p
     assert again.weights_sha256 == calibration.weights_sha256  # the weights stay what they were, to the byte
     assert measured.manifest.states == ()
     assert build.load(measured).calibration == again
+
+
+def test_a_reward_of_windows_goes_through_the_same_stage(tmp_path):
+    (tmp_path / "reward.yaml").write_text(yaml.safe_dump(COMPLETION.model_dump(mode="json")))
+    source = episodes(tmp_path / "rollouts", rolled_out(STATES, 1.0, 0.0))
+    made = run(tmp_path, [source], windows=WindowTraining(steps=40, batch=16))
+    calibration = Calibration.model_validate_json((made.path / "calibration.json").read_bytes())
+    assert calibration.window == calibration.frames_read == 2 and calibration.fps == TOY.fps
+    assert (calibration.threshold, calibration.threshold_from) == (0.5, "given")  # the configuration's eta
+    levels = json.loads((made.path / "sweep.json").read_text())
+    assert [row["threshold"] for row in levels] == [0.2, 0.3, 0.4, 0.5, 0.6, 0.5]
+    assert set(levels[0]) >= {"accuracy", "precision", "recall", "f1"}
+    moved = run(tmp_path, [source], "moved", config=False, reward=made, threshold=Quantile(rate=0.5))
+    again = Calibration.model_validate_json((moved.path / "calibration.json").read_bytes())
+    assert again.weights_sha256 == calibration.weights_sha256 and again.threshold_from == "quantile"
+    assert again.trigger_rate == pytest.approx(0.5, abs=0.02)
 
 
 def test_more_data_never_moves_a_state_across():

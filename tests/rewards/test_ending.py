@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
+import pytest
 import torch
 
 from coevo.core.protocols import Monitor
+from coevo.rewards.calibration import measure
 from coevo.rewards.classifier import read_peak
-from coevo.rewards.ending import FirstSuccess, FrameReader
+from coevo.rewards.ending import FirstSuccess, FrameReader, OwnHead
 from coevo.rollout import rollout
 from tests.doubles import GOAL, TOY, ToyDream, ToyPolicy, ToyReward, toy_state
+
+CALIBRATED = measure(torch.tensor([0.0, 1.0]), torch.tensor([False, True]), TOY, 0.75, "")
 
 
 class Reader(ToyReward):
     """Reads single frames."""
 
-    calibration = SimpleNamespace(threshold=0.75)
+    calibration = CALIBRATED
 
     def __init__(self):
         super().__init__()
@@ -50,3 +54,30 @@ def test_a_success_before_it_counts_ends_nothing():
     monitor.interface = late
     made = rollout(ToyDream(), ToyPolicy(), [toy_state(9)], stream=(0,), source="dream", monitor=monitor)
     assert made.length.tolist() == [2] and monitor.verdicts().first_success.tolist() == [4]
+
+
+class HeadedDream(ToyDream):
+    """A world model with a head of its own, which reads the dot's column."""
+
+    def step(self, actions):
+        step = super().step(actions)
+        return replace(step, probability=Reader().probabilities(step.frames))
+
+
+def test_a_world_models_own_head_ends_rows_as_a_reader_of_its_frames_does():
+    starts, roll = [toy_state(column) for column in (0, 3, 8)], dict(stream=(0,), source="dream")
+    own = OwnHead(TOY, CALIBRATED, "toy/dream")
+    ended = rollout(HeadedDream(), ToyPolicy(), starts, monitor=own, **roll)
+    reader = FirstSuccess(Reader())
+    expected = rollout(ToyDream(), ToyPolicy(), starts, monitor=reader, **roll)
+    assert ended.length.tolist() == expected.length.tolist() == [2, 2, 1]
+    assert torch.equal(own.verdicts().probability, reader.verdicts().probability)
+    assert own.verdicts().reward_model == "toy/dream"
+
+
+def test_a_world_model_without_a_head_cannot_judge_itself():
+    with pytest.raises(ValueError, match="its steps carry no probability"):
+        rollout(
+            ToyDream(), ToyPolicy(), [toy_state(9)], stream=(0,), source="dream",
+            monitor=OwnHead(TOY, CALIBRATED, "toy/dream"),
+        )  # fmt: skip
