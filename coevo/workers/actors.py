@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import platform
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 from coevo.core import source
@@ -17,21 +20,21 @@ AHEAD = 2
 """Calls that lie at an actor: the one it works on, and the next, so that it need not wait for the network."""
 FETCH_SECONDS = 300.0
 """How long a result that is ready may take to arrive."""
+LIBRARIES = ("torch", "numpy", "diffusers", "mujoco", "metaworld")
+"""Whose versions a node must share: results depend on them."""
 
 
 class Actors(Replaceable):
     """`size` actors of one CPU, and `gpus` GPUs, each. One that dies or hangs is replaced, the others go on.
 
     Arguments and results are pickled whole, as between processes: arrays of Ray's own would arrive read-only.
-    ValueError if they find no room in `cluster.wait_seconds()`, or if a node has other code or another torch than this
+    ValueError if they find no room in `cluster.wait_seconds()`, or if a node has other code or libraries than this
     process: it would compute other results.
     """
 
-    def __init__(
-        self, make: Callable[[], Any], size: int, what: str, patience: float, gpus: float = 0.0, threads: int = 1
-    ) -> None:
+    def __init__(self, make: Callable[[], Any], size: int, what: str, patience: float, gpus: float = 0.0) -> None:
         super().__init__(what, patience)
-        self._make, self._size, self._gpus, self._threads = make, size, gpus, threads
+        self._make, self._size, self._gpus = make, size, gpus
         self._ray = cluster.connect()
         self._actors: list[Any] = []
         self._told: Any = None
@@ -79,11 +82,12 @@ class Actors(Replaceable):
                 index, actor = sent.pop(ref)
                 try:
                     results[index] = pickle.loads(ray.get(ref, timeout=FETCH_SECONDS))
-                except ray.exceptions.RayTaskError as error:
-                    raise error.cause from error
                 except ray.exceptions.RayError as error:
+                    own = _own_fault(error, ray.exceptions.RayTaskError)
+                    if not isinstance(own, ray.exceptions.RayError):
+                        raise own from error
                     # The calls that lie at it fail in the same way, and all of them are due again.
-                    fault = f"a worker died ({type(error).__name__})"
+                    fault = f"a worker died ({type(own).__name__})"
                     self._drop(actor)
                 else:
                     report(len(results), len(calls))
@@ -106,7 +110,7 @@ class Actors(Replaceable):
     def _start_missing(self) -> None:
         ray, wait = self._ray, cluster.wait_seconds()
         kind = ray.remote(Worker).options(num_cpus=1, num_gpus=self._gpus, scheduling_strategy="SPREAD", max_restarts=0)
-        new = [kind.remote(self._make, self._threads) for _ in range(self._size - len(self._actors))]
+        new = [kind.remote(self._make) for _ in range(self._size - len(self._actors))]
         started = {actor.fingerprint.remote(): actor for actor in new}
         if not new:
             return
@@ -149,13 +153,17 @@ class Actors(Replaceable):
                 )
 
 
+def _own_fault(error: Exception, wrapper: type[Exception]) -> Exception:
+    """The call's own fault, without Ray's wrapping: one layer for the call, one for what it was told before."""
+    while isinstance(error, wrapper) and error.cause is not None:
+        error = error.cause
+    return error
+
+
 class Worker:
     """What runs in an actor."""
 
-    def __init__(self, make: Callable[[], Any], threads: int) -> None:
-        import torch
-
-        torch.set_num_threads(threads)
+    def __init__(self, make: Callable[[], Any]) -> None:
         self._make, self._held = make, []
 
     def fingerprint(self) -> dict[str, str]:
@@ -164,8 +172,6 @@ class Worker:
 
     def pid(self) -> int:
         """This worker's process."""
-        import os
-
         return os.getpid()
 
     def call(self, packed: bytes, _heard: None) -> bytes:
@@ -186,8 +192,7 @@ class Worker:
 
 
 def fingerprint(make: Callable[[], Any]) -> dict[str, str]:
-    """What decides a result beside the inputs: the code behind `make`, and the library that does the arithmetic."""
-    import torch
-
+    """What decides a result beside the inputs: the code behind `make`, and the libraries that calculate and draw."""
     function = make.func if isinstance(make, partial) else make
-    return {"torch": torch.__version__, "code": source.source_sha256(function.__module__)[:12]}
+    versions = {name: version(name) for name in LIBRARIES if find_spec(name) is not None}
+    return dict.fromkeys(LIBRARIES, "none") | versions | {"code": source.source_sha256(function.__module__)[:12]}

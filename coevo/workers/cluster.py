@@ -52,6 +52,8 @@ def connect() -> ModuleType:
     if ray.is_initialized():
         return ray
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray ends a process that did not reach the head for so long; a busy machine needs more than its 60 s.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "300")
     address = os.environ.get(ADDRESS) or "local"
     if address.startswith("ray://"):
         raise ValueError(f"{ADDRESS}={address}: Ray Client is not supported; give the head's own address, host:port")

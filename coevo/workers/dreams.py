@@ -115,10 +115,8 @@ def _actors(sources: tuple[Artifact, Artifact, Artifact], id: str, workers: int)
     single = len([node for node in ray.nodes() if node["Alive"]]) == 1
     parcels = tuple(pack(artifact, single) for artifact in sources)
     gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
-    # As many threads as here: a sum that is split over another number of them rounds otherwise.
-    return Actors(
-        partial(_load, parcels, id), workers, "dreams", PATIENCE_SECONDS, gpus=gpus, threads=torch.get_num_threads()
-    )
+    make = partial(_load, parcels, id, torch.get_num_threads())
+    return Actors(make, workers, "dreams", PATIENCE_SECONDS, gpus=gpus)
 
 
 def _device(policy) -> torch.device:
@@ -140,7 +138,8 @@ def _gradient_on(gradient: Gradient, device: torch.device | str) -> Gradient:
 # --- in a worker ---
 
 
-def _load(parcels: tuple[Parcel, Parcel, Parcel], id: str) -> Models:
+def _load(parcels: tuple[Parcel, Parcel, Parcel], id: str, threads: int) -> Models:
+    torch.set_num_threads(threads)  # as many as the stage has: a sum split over another number rounds otherwise
     device = best_device()
     with unpacked(parcels[0]) as policy, unpacked(parcels[1]) as world_model, unpacked(parcels[2]) as reward:
         models = Models(policies.load(policy, device), worlds.dream(world_model, device), rewards.load(reward, device))

@@ -77,10 +77,7 @@ _held: list[Any] = []
 
 def _begin(make: Callable[[], Any]) -> None:
     """Note what to make; it is made at the first call, whose caller then sees what is wrong with it."""
-    import torch
-
     global _make
-    torch.set_num_threads(1)
     _make = make
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import torch
 from jaxtyping import Float32, Float64
 
 from coevo.core.types import Episode, InitialState
@@ -139,6 +140,7 @@ def expert_streams(
 
 
 def _build(values: dict[str, Any]) -> Simulator:
+    torch.set_num_threads(1)  # as many workers as cores: more threads would stand in one another's way
     return build(read_config(values, "the worker's simulator"))
 
 
