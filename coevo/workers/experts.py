@@ -77,9 +77,10 @@ def execute(
     streams = expert_streams(starts, [row[2] for row in rows], stream)
     for first in range(0, len(rows), ROWS):
         part = slice(first, first + ROWS)
+        size = len(rows[part])
         made = simulator.demonstrate(
             starts[part], perturbations[part], streams[part],
-            lambda done, total, first=first, size=len(rows[part]): progress(first + done * size // total, len(rows)),
+            lambda done, total, first=first, size=size: progress(first + done * size // total, len(rows)),
         )
         for episode, row, keys in zip(made, rows[part], streams[part], strict=True):
             yield replace(episode, perturbation=row[2], pair=row[3], sample=int(keys[-1]))

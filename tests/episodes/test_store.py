@@ -33,7 +33,9 @@ def episodes(draw) -> object:
     def any_floats(*shape: int) -> torch.Tensor:
         return torch.from_numpy(bits.integers(0, 2**32, shape, dtype=np.uint32).view(np.float32))
 
-    optional = lambda values: draw(st.sampled_from([None, values]))
+    def optional(values):
+        return draw(st.sampled_from([None, values]))
+
     words = st.text(st.characters(codec="utf-8"), max_size=8)
     start = replace(
         episode.start, id=draw(words), instruction=draw(words), seed=draw(st.integers(-(2**63), 2**63 - 1)),
