@@ -69,14 +69,16 @@ def until(holds, what: str) -> None:
 
 
 def started_with(mark: str) -> list[int]:
-    """Processes other than this one whose environment holds `mark`."""
+    """Processes whose environment holds `mark`, but for this one and the tracker of its own process pools."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            given, state = (folder / "environ").read_bytes(), (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            given, command = (folder / "environ").read_bytes(), (folder / "cmdline").read_bytes()
+            state = (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
-        if mark.encode() in given and state != "Z" and int(folder.name) != os.getpid():
+        own = int(folder.name) == os.getpid() or b"resource_tracker" in command
+        if mark.encode() in given and state != "Z" and not own:
             found.append(int(folder.name))
     return found
 
