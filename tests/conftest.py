@@ -1,6 +1,7 @@
 """For all tests: one thread each, the order in which files run, and a Prefect server, since one takes 15 s to start."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from tests.flows import toys
 # Read when torch is loaded, here and in stages: second threads gain nothing on tensors this small, and where the cores
 # are shared they cost several times the work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that starts the tests in the background has them ignore interrupts, and all that they start would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG = ("test_one_round.py", "test_loop.py")
 

@@ -175,7 +175,9 @@ def test_an_admitted_round_reports_fidelity_and_success_before_and_after(admitte
 def test_an_admitted_world_model_is_trained_in(admitted):
     assert admitted.record("admission", Admission).admitted
     policy = admitted.made("policy/0")
-    assert policy.manifest.metrics["outcome"] == "trained" and policy.manifest.metrics["dreamed_episodes"] == 8
+    # Two states by groups of four, and the probe's one dream from each validation state, before the update and after.
+    assert policy.manifest.metrics["dreamed_episodes"] == 8 + 2 * SETS["validation"]
+    assert policy.manifest.metrics["outcome"] == "trained"
     assert admitted.record("decision", Decision).outcome in ("promote", "keep")
 
 

@@ -12,6 +12,7 @@ import torch
 from coevo.core import models, parts, random
 from coevo.core.artifacts import Artifact
 from coevo.core.parts import PythonPart
+from coevo.core.protocols import Policy
 from coevo.policies.backbone import Backbone
 from coevo.policies.config import OpenVlaConfig, PaliGemmaConfig, SmallPolicyConfig
 from coevo.policies.policy import LearnedPolicy
@@ -41,20 +42,20 @@ def read_config_file(path: Path) -> PolicyConfig:
     return read_config(read_yaml(path), str(path))
 
 
-def build(config: PolicyConfig, interface: Interface, seed: int, id: str = "policy") -> LearnedPolicy:
+def build(config: PolicyConfig, interface: Interface, seed: int, id: str = "policy") -> Policy:
     """A policy with weights initialised from `seed`, or a user's class."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(random.key(seed, "policy weights") % 2**63)
         return _make(config, interface, id)
 
 
-def save(policy: LearnedPolicy, folder: Path) -> None:
+def save(policy: Policy, folder: Path) -> None:
     """Write config.json, interface.json and weights.safetensors; published weights that never moved are left out."""
     state = policy.saved_state() if isinstance(policy, LearnedPolicy) else policy.state_dict()
     models.save(folder, policy.config, policy.interface, state)
 
 
-def load(artifact: Artifact, device: str | torch.device = "cpu") -> LearnedPolicy:
+def load(artifact: Artifact, device: str | torch.device = "cpu") -> Policy:
     """The policy of an artifact, in evaluation mode."""
     kind = json.loads((artifact.path / models.CONFIG).read_text()).get("kind", "small")
     config, interface, state = models.read(artifact, KINDS[kind])
@@ -66,7 +67,7 @@ def load(artifact: Artifact, device: str | torch.device = "cpu") -> LearnedPolic
     return policy.to(device).eval()
 
 
-def _make(config: PolicyConfig, interface: Interface, id: str) -> LearnedPolicy:
+def _make(config: PolicyConfig, interface: Interface, id: str) -> Policy:
     if isinstance(config, PythonPart):
         policy = parts.make(config.target, config.options, interface=interface, id=id)
         policy.config = config  # what `save` writes beside the weights

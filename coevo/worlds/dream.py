@@ -22,10 +22,14 @@ class Dream:
     between batch sizes by the rounding of bf16 matrix products.
     """
 
-    def __init__(self, model: WorldModel, batch: int = 512, granule: int = 64, steps: int | None = None) -> None:
-        self.model, self.interface, self.batch, self.granule = model.eval(), model.interface, batch, granule
+    def __init__(
+        self, model: WorldModel, batch: int | None = None, granule: int = 64, steps: int | None = None
+    ) -> None:
+        self.model, self.interface, self.granule = model.eval(), model.interface, granule
         self.steps = steps or model.config.sampling_steps
         self.device = next(model.parameters()).device
+        # Rows at a time: on a CPU what its caches hold.
+        self.batch = batch or (512 if self.device.type == "cuda" else 64)
         self._draw = Captured(self._sample)
 
     @torch.no_grad()
