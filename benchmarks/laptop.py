@@ -102,11 +102,7 @@ def page(figures: Sequence[Figure], seeds: int) -> str:
     mean, spread = figures[:2]
     cells = {(figure.arm, figure.metric): figure for figure in figures}
     lines = [
-        "# The laptop's loop over seeds",
-        "Each seed is one round of the default loop on two CPU cores, from the shipped start: rollouts, world model, "
-        "admission, training and evaluation differ, sealed states do not. Intervals are 90%, over states within a "
-        "seed and Student's over seeds. A round whose world model is refused, or whose training never beats the start "
-        "policy on validation states, keeps the start policy: its gain is 0 and counts.",
+        (ROOT / "docs" / "results" / "laptop.intro.md").read_text().strip(),
         f"Mean gain on sealed states: **{mean.value:+.3f} [{mean.low:+.3f}, {mean.high:+.3f}]** over {mean.n} seeds, "
         f"standard deviation {spread.value:.3f}.",
         "\n".join([
