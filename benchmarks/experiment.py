@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,25 @@ TASKS = {
     "push": Task("push", OFFSET),
     "drawer_open": Task("drawer_open", dict(kind="perception", severity=[0.03, 0.07])),
 }
+
+
+def shared_arguments(about: str) -> argparse.ArgumentParser:
+    """The options of all experiments that begin with this data."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="pick_place", choices=TASKS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lab", type=Path, default=Path(".local/one_gpu"))
+    parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
+    parser.add_argument("--demonstrations", type=int, default=20, help="from which the start policy is cloned")
+    parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
+    parser.add_argument("--base-steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=540.0, help="begin nothing further after this long")
+    return parser
 
 
 class Collection:

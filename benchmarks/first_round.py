@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiment import FAILURE_MIX, TASKS, Collection
+from benchmarks.experiment import FAILURE_MIX, TASKS, Collection, shared_arguments
 from benchmarks.one_gpu import Experiment
 from coevo.core.artifacts import Artifact, file_sha256, simulator_episodes
 from coevo.evaluation.intervals import seed_interval
@@ -26,26 +26,13 @@ CRITERION = Path("criterion.yaml")
 
 def arguments(about: str) -> argparse.ArgumentParser:
     """The options that these experiments share."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="pick_place", choices=TASKS)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lab", type=Path, default=Path(".local/one_gpu"))
-    parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
-    parser.add_argument("--demonstrations", type=int, default=20, help="from which the start policy is cloned")
-    parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
-    parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
-    parser.add_argument("--base-steps", type=int, default=4000)
-    parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
-    parser.add_argument("--batch", type=int, default=256)
+    parser = shared_arguments(about)
     parser.add_argument("--updates", type=int, default=16, help="policy updates in a dream")
     parser.add_argument("--states", type=int, default=32, help="initial states of an update")
     parser.add_argument(
         "--whole-episodes", action="store_true",
         help="dream every row to the horizon; rows that leave the batch change its size, and sizes cost compilations",
     )  # fmt: skip
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=540.0, help="begin nothing further after this long")
     return parser
 
 

@@ -15,12 +15,19 @@ import argparse
 import json
 import shutil
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS, WITH_PAIRS, Collection
+from benchmarks.experiment import (
+    EXPERT_ONLY,
+    FAILURE_MIX,
+    SUCCESS_ONLY,
+    TASKS,
+    WITH_PAIRS,
+    Collection,
+    shared_arguments,
+)
 from coevo.core.artifacts import Artifact
 from coevo.evaluation import strips
 from coevo.evaluation.intervals import seed_interval
@@ -223,21 +230,7 @@ class Experiment:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="pick_place", choices=TASKS)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lab", type=Path, default=Path(".local/one_gpu"))
-    parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
-    parser.add_argument("--demonstrations", type=int, default=20, help="from which the start policy is cloned")
-    parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
-    parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
-    parser.add_argument("--base-steps", type=int, default=4000)
-    parser.add_argument("--steps", type=int, default=2500, help="of each variant, from the base")
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=540.0, help="begin no further training seed after this long")
-    args = parser.parse_args()
+    args = shared_arguments(__doc__).parse_args()
     lab = Laboratory(args.lab)
     lab.say(f"device {torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu'}")
     Experiment(Collection(lab, TASKS[args.task], args.workers, args.scale), args).run()

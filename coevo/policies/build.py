@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from coevo.policies.backbone import Backbone
 from coevo.policies.config import OpenVlaConfig, PaliGemmaConfig, SmallPolicyConfig
 from coevo.policies.policy import LearnedPolicy
 from coevo.policies.small import SmallBackbone
-from coevo.records.base import read_yaml
+from coevo.records.base import parse_kind, read_yaml
 from coevo.records.interface import Interface
 
 PolicyConfig = SmallPolicyConfig | OpenVlaConfig | PaliGemmaConfig | PythonPart
@@ -30,11 +29,7 @@ KINDS: dict[str, type[PolicyConfig]] = {
 
 def read_config(values: dict[str, Any], where: str) -> PolicyConfig:
     """Validate the content of a file in configs/policy; ValueError says where and what is wrong."""
-    kind = values.get("kind", "small")
-    if kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.0)
-        raise ValueError(f"{where}: there is no policy of kind '{kind}'; did you mean '{near[0]}'?")
-    return KINDS[kind].parse(values, where)
+    return parse_kind(KINDS, values, "small", "policy", where)
 
 
 def read_config_file(path: Path) -> PolicyConfig:

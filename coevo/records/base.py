@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +23,17 @@ class Config(BaseModel):
             return cls.model_validate(values)
         except ValidationError as error:
             raise ValueError(explain(error, cls, where)) from None
+
+
+def parse_kind(
+    kinds: Mapping[str, type[Config]], values: Mapping[str, Any], default: str, what: str, where: str
+) -> Config:
+    """Validate `values` as the record that their 'kind' names; ValueError hints at the nearest kind of `what`."""
+    kind = values.get("kind", default)
+    if kind not in kinds:
+        near = difflib.get_close_matches(str(kind), kinds, n=1, cutoff=0.0)
+        raise ValueError(f"{where}: there is no {what} of kind '{kind}'; did you mean '{near[0]}'?")
+    return kinds[kind].parse(values, where)
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:

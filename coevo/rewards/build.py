@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from coevo.core import artifacts, models, parts, random
 from coevo.core.artifacts import Artifact
 from coevo.core.parts import PythonPart
+from coevo.records.base import parse_kind
 from coevo.records.interface import Interface
 from coevo.records.outcomes import Calibration
 from coevo.rewards.classifier import FrameClassifier
@@ -26,11 +26,7 @@ KINDS: dict[str, type[RewardConfig]] = {**kinds(), "python": PythonPart}
 
 def read_config(values: dict[str, Any], where: str) -> RewardConfig:
     """Validate the content of a file in configs/reward; ValueError says where and what is wrong."""
-    kind = values.get("kind", "frame_classifier")
-    if kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.0)
-        raise ValueError(f"{where}: there is no reward model of kind '{kind}'; did you mean '{near[0]}'?")
-    return KINDS[kind].parse(values, where)
+    return parse_kind(KINDS, values, "frame_classifier", "reward model", where)
 
 
 def build(config: RewardConfig, interface: Interface, seed: int, id: str = "reward") -> nn.Module:

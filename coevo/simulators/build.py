@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any
 
 from coevo.core import parts
-from coevo.records.base import read_yaml
+from coevo.records.base import parse_kind, read_yaml
 from coevo.simulators.config import MetaWorldConfig, PythonSimulatorConfig
 from coevo.simulators.rows import Simulator
 
@@ -19,11 +18,7 @@ KINDS: dict[str, type[SimulatorConfig]] = {"metaworld": MetaWorldConfig, "python
 
 def read_config(values: dict[str, Any], where: str) -> SimulatorConfig:
     """Validate the content of a file in configs/simulator; ValueError says where and what is wrong."""
-    kind = values.get("kind", "metaworld")
-    if kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.0)
-        raise ValueError(f"{where}: there is no simulator of kind '{kind}'; did you mean '{near[0]}'?")
-    return KINDS[kind].parse(values, where)
+    return parse_kind(KINDS, values, "metaworld", "simulator", where)
 
 
 def read_config_file(path: Path) -> SimulatorConfig:

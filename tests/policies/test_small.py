@@ -7,13 +7,14 @@ import pytest
 import scipy.stats
 import torch
 
-from coevo.core import artifacts, random, text
+from coevo.core import artifacts, text
 from coevo.core.protocols import Policy
 from coevo.core.types import Observation
 from coevo.policies import build
 from coevo.policies.cloning import clone
 from coevo.policies.config import Cloning, FixedGaussian, FixedLaplace, SmallPolicyConfig
 from tests.doubles import TOY, toy_state
+from tests.policies.examples import evaluate, keys, seen
 
 HEADS = [FixedGaussian(std=0.2), FixedLaplace(scale=0.07)]
 
@@ -21,23 +22,6 @@ HEADS = [FixedGaussian(std=0.2), FixedLaplace(scale=0.07)]
 def make(seed: int = 0, **choices):
     config = SmallPolicyConfig(channels=(16, 16, 32, 64), width=32, **choices)
     return build.build(config, TOY, seed).eval()
-
-
-def seen(columns=(0.0, 3.0, 6.0, 9.0)) -> Observation:
-    states = [toy_state(column) for column in columns]
-    return Observation(
-        torch.stack([state.frames for state in states]), torch.stack([state.proprio for state in states]),
-        tuple(state.instruction for state in states),
-    )  # fmt: skip
-
-
-def keys(count: int, *stream) -> torch.Tensor:
-    return random.row_keys(0, *stream, rows=range(count))
-
-
-def evaluate(policy, observation, draw):
-    words = text.words(observation.instructions)
-    return policy.evaluate(observation.frames[:, -1], observation.proprio[:, -1], words, draw)
 
 
 @torch.no_grad()
