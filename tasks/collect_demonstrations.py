@@ -44,7 +44,7 @@ def collect_demonstrations(inputs: Inputs, params: Params, run: Run) -> Result:
     rows = plan(starts, params.episodes, params.pairs)
     if not rows:
         raise ValueError("'episodes' and 'pairs' are both empty: there is nothing to collect")
-    tally = Tally(interface, len(rows), params.replayed)
+    tally = Tally(interface, len(rows), params.replayed, {part.name: part.keep for part in params.episodes})
     with ParallelSimulator(config, params.workers) as simulator:
         episodes = execute(
             simulator, rows, (run.seed, "expert", run.id),

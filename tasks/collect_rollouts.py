@@ -22,7 +22,7 @@ from coevo.records.base import Config
 from coevo.records.interface import require_same
 from coevo.rollout import rollout
 from coevo.simulators.build import read_config_file
-from coevo.workers.collection import Tally
+from coevo.workers.collection import Keep, Tally
 from coevo.workers.experts import Demonstrations, Pairs, execute, plan
 from coevo.workers.simulation import ParallelSimulator
 
@@ -41,6 +41,8 @@ class Params(Config):
     """Episodes from each start state; several show which states can end both ways."""
     sampling: Sampling = "sampled"
     """sampled: as in training. greedy: the policy's mean, once per state."""
+    keep: Keep = {}
+    """Store at most so many of the policy's episodes that ended so, and no others; all of them when left out."""
     near_success: tuple[Demonstrations, ...] = ()
     """Disturbed expert episodes beside the policy's own, for near successes that the policy does not make."""
     pairs: tuple[Pairs, ...] = ()
@@ -68,7 +70,8 @@ def collect_rollouts(inputs: Inputs, params: Params, run: Run) -> Result:
     policy = load(inputs.policy, params.device)
     chosen = starts[: params.states]
     disturbed = plan(starts, params.near_success, params.pairs)
-    tally = Tally(interface, len(chosen) * params.repeats + len(disturbed), params.replayed)
+    keep = {"none": params.keep} | {part.name: part.keep for part in params.near_success}
+    tally = Tally(interface, len(chosen) * params.repeats + len(disturbed), params.replayed, keep)
     with ParallelSimulator(config, params.workers) as simulator:
         own = policy_episodes(simulator, policy, chosen, params, run)
         expert = execute(

@@ -16,7 +16,7 @@ from pydantic import PositiveInt, model_validator
 from coevo.records.base import Config
 
 Kind = Literal[
-    "none", "noise", "perception", "goal", "overshoot", "slow", "early_release", "weak_grip", "slip",
+    "none", "noise", "laplace", "perception", "goal", "overshoot", "slow", "early_release", "weak_grip", "slip",
 ]
 
 FAMILIES: dict[str, Kind] = {
@@ -29,7 +29,8 @@ FAMILIES: dict[str, Kind] = {
 class Perturbation(Config):
     """One family of faults. What `severity` measures depends on the kind:
 
-    noise: standard deviation of the action (a quarter of it on the gripper), held for `hold` steps.
+    noise: standard deviation of the action (a quarter of it on the gripper), held for `hold` steps. laplace: the same
+    with Laplace noise of this scale, as World-Env perturbs actions.
     perception: metres between the object and where the expert sees it. goal: the same for the goal.
     overshoot: how far past the goal it aims, as a share of the way. slow: share of its speed that it lacks.
     early_release: share of the way to the goal still left when it lets go. weak_grip: share of the closing command
@@ -93,9 +94,10 @@ class Disturbance:
         action = intended.copy()
         self.closed_for = self.closed_for + 1 if intended[3] > 0.0 else 0
         match self.perturbation.kind:
-            case "noise":
+            case "noise" | "laplace" as kind:
                 if step % self.perturbation.hold == 0:
-                    self.noise = self.severity * self.rng.normal(size=4) * np.array([1.0, 1.0, 1.0, 0.25])
+                    draw = self.rng.normal if kind == "noise" else self.rng.laplace
+                    self.noise = self.severity * draw(size=4) * np.array([1.0, 1.0, 1.0, 0.25])
                 action += self.noise
             case "slow":
                 action[:3] *= 1.0 - self.severity

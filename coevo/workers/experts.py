@@ -10,6 +10,7 @@ from pydantic import PositiveInt
 from coevo.core.types import Episode, InitialState
 from coevo.records.base import Config
 from coevo.simulators.perturbations import Perturbation
+from coevo.workers.collection import Keep
 from coevo.workers.simulation import ParallelSimulator, Progress, expert_streams
 
 ROWS = 64
@@ -24,6 +25,8 @@ class Demonstrations(Config):
     perturbation: Perturbation = Perturbation()
     count: PositiveInt
     """Episodes; they take the start states in turn, from where the kind before left off."""
+    keep: Keep = {}
+    """Store at most so many that ended so, and no others; all of them when left out."""
 
 
 class Pairs(Config):

@@ -53,6 +53,15 @@ def test_noise_is_held_for_four_steps():
     assert (actions[:4] == actions[0]).all() and (actions[4:] == actions[4]).all() and (actions[0] != actions[4]).all()
 
 
+def test_laplace_noise_has_the_asked_scale_and_is_held():
+    """The mean of the absolute deviation is the scale, the standard deviation its square root of two times."""
+    disturbance = drawn("laplace", 0.02, 0.02)
+    actions = np.stack([disturbance.executed(np.zeros(4), step, 0.0) for step in range(4 * 4000)])[::4]
+    assert np.abs(actions[:, :3]).mean() == pytest.approx(0.02, rel=0.03)
+    assert actions[:, :3].std() == pytest.approx(0.02 * 2**0.5, rel=0.05)
+    assert np.abs(actions[:, 3]).mean() == pytest.approx(0.005, rel=0.05)
+
+
 def test_actions_stay_in_range_and_in_float32():
     action = drawn("noise", 5.0, 5.0).executed(INTENDED, 0, 0.0)
     assert action.dtype == np.float32 and np.abs(action).max() <= 1.0

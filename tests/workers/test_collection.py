@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coevo.core import artifacts
@@ -11,8 +13,11 @@ from coevo.episodes.store import read_episodes
 from coevo.policies.build import build, save
 from coevo.policies.config import SmallPolicyConfig
 from coevo.simulators.build import read_config_file
+from coevo.workers.collection import Tally
 from tasks import collect_demonstrations, collect_rollouts, make_initial_states
+from tests.doubles import TOY, ToySimulator, toy_state
 from tests.simulators.scenes import PICK_PLACE
+from tests.toy_artifacts import rolled_out
 
 NOISE = {"kind": "noise", "severity": [0.1, 0.1]}
 PAIRS = [{"name": "weak", "perturbation": {"kind": "weak_grip", "severity": [1.0, 1.0]}, "states": 1}]
@@ -68,6 +73,23 @@ def test_demonstrations_carry_labels_pairs_and_replay(train, tmp_path):
     assert not episodes[0].pair and episodes[2].pair == episodes[3].pair == episodes[2].start.id
     assert all(episode.label is not None for episode in episodes)
     assert set(made.manifest.states) == {episode.start.id for episode in episodes}
+
+
+def test_of_each_outcome_no_more_are_stored_than_asked_for_and_all_that_ran_are_counted():
+    def toys(columns, policy, perturbation):
+        made = rolled_out([toy_state(column) for column in columns], 1.0, 0.0, policy)
+        return [replace(episode, perturbation=perturbation) for episode in made]
+
+    # At full speed the dot moves 8 columns: from 2 it reaches the line at 10, from 1 or 0 it comes near.
+    own = toys([2, 3, 4, 1, 0, 1.2, 1.4], "toy/policy", "none")
+    expert = toys([2, 1, 0], "expert", "end_effector")
+    tally = Tally(TOY, 10, 8, {"none": {"success": 2, "near": 1, "failure": 1}, "end_effector": {"failure": 9}})
+    stored = list(tally.watch([*own, *expert]))
+    columns = [float(episode.start.id.split("-7")[0].removeprefix("dot-")) for episode in stored]
+    assert columns == [2, 3, 1, 0, 1, 0]  # 'failure' takes near successes too, once 'near' is full or absent
+    metrics = tally.metrics(ToySimulator())
+    assert metrics["episodes"] == 6 and metrics["simulator_episodes"] == 10
+    assert metrics["success/none"] == 0.5 and metrics["near/none"] == 0.5 and metrics["success/end_effector"] == 0.0
 
 
 def test_rollouts_repeat_each_start_and_are_the_same_with_more_workers(train, policy, tmp_path):
