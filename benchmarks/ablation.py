@@ -64,7 +64,7 @@ class Arm:
     mixture: dict[str, float] = field(default_factory=dict)
     pairs: bool = False
     rollouts: float = 1.0
-    """Share of the train states whose rollouts are used."""
+    """Below 1 the share of the train states whose rollouts are used; above 1 so many times the episodes from all."""
     longer: float = 1.0
     """Fine-tuning steps, as a multiple of the reference's."""
     seed: int = 0
@@ -76,13 +76,17 @@ ARMS = {
     "reference": Arm("-"),
     "success_only": Arm("failure mix", mixture=SUCCESS_ONLY),
     "pairs": Arm("paired counterfactuals", mixture=WITH_FAMILIES, pairs=True),
+    "twins": Arm("opposite outcomes drawn together", training=dict(together=0.5)),
     "no_self_rollout": Arm("self-rollout", training=dict(self_rollout=0.0)),
+    "rollouts_double": Arm("data size", rollouts=2.0),
     "reference_seed_1": Arm("training seed", seed=1),
     "loss_weight_1": Arm("loss weight on what moves", training=dict(moved_weight=1.0)),
+    "codec_32": Arm("codec", model=dict(codec=dict(kind="conv", channels=32, width=32))),
     "rollouts_quarter": Arm("data size", rollouts=0.25),
     "no_action_maps": Arm("action maps", model=dict(action_maps=False)),
     "steps_double": Arm("training steps", longer=2.0),
     "small_model": Arm("model size", model=dict(layers=4, heads=4, head_dim=32, ffn_dim=512)),
+    "large_model": Arm("model size", model=dict(layers=10, heads=8, head_dim=64, ffn_dim=2048)),
     "history_4": Arm("history form", model=dict(history=4)),
     "near_successes": Arm("near successes", mixture=NEAR),
     "self_rollout_all": Arm("self-rollout", training=dict(self_rollout=1.0)),
@@ -112,21 +116,16 @@ class Ablation:
         self.reward = work.reward(self.sources[1:])
         self.evaluated = work.rollouts("admission_rollouts", self.start, self.admission, 4)
         self.counterfactuals = self.families("counterfactuals", self.admission, 64)
-        settings = dict(batch=args.batch, learning_rate=5e-4, checkpoint_every=1000, steps=1)
-        # Its codec has seen every kind of frame, and serves all arms.
-        self.codec = self.lab.make(
-            "pretrain_world_model", "codec", dict(training=settings),
-            dataset=self.dataset(Arm("-")), config=args.config,
-        )  # fmt: skip
 
     def rollouts(self, share: float) -> list[Artifact]:
         """The cloned policy's episodes and a weaker one's, from so many of the train states."""
         made = []
         for name, policy, repeats in (("own", self.start, 2), ("weak", self.weak, 1)):
-            states = max(8, int(share * self.work.count(1280)))
+            states = max(8, int(min(share, 1.0) * self.work.count(1280)))
             params = dict(
-                repeats=repeats, states=states, workers=self.work.workers, batch=512, device=self.work.device
-            )
+                repeats=repeats * max(1, int(share)), states=states, workers=self.work.workers, batch=512,
+                device=self.work.device,
+            )  # fmt: skip
             made.append(
                 self.lab.make(
                     "collect_rollouts", f"rollouts_{name}_{share:g}", params, policy=policy, starts=self.train,
@@ -174,6 +173,13 @@ class Ablation:
             seed=arm.seed, dataset=self.dataset(arm), world_model=self.base(name if arm.model else "shared", arm.model),
         )  # fmt: skip
 
+    def codec(self, name: str, config: Path) -> Artifact:
+        """It has seen every kind of frame, and serves all arms that do not change its form."""
+        settings = dict(batch=self.args.batch, learning_rate=5e-4, checkpoint_every=1000, steps=1)
+        return self.lab.make(
+            "pretrain_world_model", name, dict(training=settings), dataset=self.dataset(Arm("-")), config=config
+        )
+
     def base(self, name: str, changes: dict[str, Any]) -> Artifact:
         """Trained on expert successes alone."""
         config = read_yaml(self.args.config)
@@ -184,7 +190,8 @@ class Ablation:
         file.write_text(yaml.safe_dump(config))
         settings = dict(steps=self.args.base_steps, batch=self.args.batch, learning_rate=5e-4, checkpoint_every=1000)
         return self.lab.make(
-            "pretrain_world_model", f"base_{name}", dict(training=settings), config=file, codec=self.codec,
+            "pretrain_world_model", f"base_{name}", dict(training=settings), config=file,
+            codec=self.codec(f"codec_{name}", file) if "codec" in changes else self.codec("codec", self.args.config),
             dataset=self.lab.make("build_dataset", "data_expert", dict(mixture=EXPERT_ONLY), sources=[self.expert]),
         )  # fmt: skip
 

@@ -28,10 +28,10 @@ from coevo.evaluation.drive import drive, hold_last, reached
 from coevo.records.base import Config
 from coevo.records.interface import require_same
 from coevo.rewards import build as rewards
-from coevo.worlds import build
+from coevo.worlds import build, fitting
 from coevo.worlds.config import WorldTraining
 from coevo.worlds.dream import Dream
-from coevo.worlds.training import WorldTrainer, prepare
+from coevo.worlds.training import WorldTrainer
 
 REPORTED_EVERY = 50
 """Steps between two reports of the trainer, when there is a chance to look."""
@@ -117,11 +117,7 @@ def refine_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
     weights = preferring(data.weights("train"), rows, newest.mixed, params.mixed_weight)
     judge = _Judge(inputs, Dream(model), run)
     peak = Peak(params)
-    clips = prepare(
-        model, arrays.frames, arrays.actions, arrays.proprio, arrays.length, arrays.instructions,
-        torch.as_tensor(weights).float(), device,
-    )  # fmt: skip
-    trainer = WorldTrainer(model, clips, params.training, run.seed)
+    trainer = WorldTrainer(model, fitting.clips_of(model, arrays, weights), params.training, run.seed)
 
     def report(step: int, loss: float | None) -> None:
         numbers = {} if loss is None else {"world_model/loss": loss}

@@ -103,6 +103,9 @@ class WorldTraining(Config):
     """Share of the batch whose history is the model's own sample of the previous chunk (no gradient)."""
     self_rollout_steps: PositiveInt = 2
     """Euler steps of that sample."""
+    together: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the batch that is drawn as twins: two episodes from one start with opposite outcomes, cut at the same
+    decision, under the same noise, so that only what the actions did differs. Episodes without a twin stay alone."""
     history_noise: NonNegativeFloat = 0.03
     """Largest standard deviation of the noise on history."""
     moved_weight: PositiveFloat = 5.0

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from coevo.core.stage import Run
 from coevo.worlds.config import WorldTraining
-from coevo.worlds.training import WorldTrainer, prepare
+from coevo.worlds.training import Clips, WorldTrainer, prepare
+from coevo.worlds.twins import twins
 from coevo.worlds.world_model import WorldModel
 
 
@@ -24,20 +25,27 @@ class Arrays(Protocol):
     proprio: Tensor
     length: Tensor
     instructions: tuple[str, ...]
+    states: tuple[str, ...]
+    outcome: tuple[str, ...]
 
 
 def fit(
     model: WorldModel, arrays: Arrays, weights: Float64[np.ndarray, " n"], training: WorldTraining, run: Run
 ) -> None:
     """Train `model` in place; a checkpoint in the stage's scratch folder lets a killed stage go on to the same end."""
-    device = next(model.parameters()).device
-    clips = prepare(
-        model, arrays.frames, arrays.actions, arrays.proprio, arrays.length, arrays.instructions,
-        torch.as_tensor(weights).float(), device,
-    )  # fmt: skip
+    clips = clips_of(model, arrays, weights)
 
     def report(step: int, loss: float) -> None:
         run.log(step=step, **{"world_model/loss": loss})
         run.progress("world model", step, training.steps, f"loss {loss:.4f}")
 
     WorldTrainer(model, clips, training, run.seed).run(report, run.scratch / "world_model.pt")
+
+
+def clips_of(model: WorldModel, arrays: Arrays, weights: Float64[np.ndarray, " n"]) -> Clips:
+    """Episode arrays ready for training, with who is whose twin."""
+    return prepare(
+        model, arrays.frames, arrays.actions, arrays.proprio, arrays.length, arrays.instructions,
+        torch.as_tensor(weights).float(), next(model.parameters()).device,
+        twins(arrays.states, [outcome == "success" for outcome in arrays.outcome]),
+    )  # fmt: skip

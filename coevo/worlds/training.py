@@ -16,6 +16,7 @@ from coevo.core import kinematics, random
 from coevo.core.capture import Captured
 from coevo.core.schedule import cosine
 from coevo.worlds.config import WorldTraining
+from coevo.worlds.twins import side_by_side
 from coevo.worlds.world_model import Window, WorldModel
 
 MOVED_LEVELS = 8
@@ -37,6 +38,8 @@ class Clips:
     """Whole chunks in each episode."""
     weights: Float32[Tensor, " n"]
     """Sampling weight of each episode."""
+    twins: Int64[Tensor, "n m"] | None = None
+    """Episodes from the same start with the other outcome, where `together` of the training draws them side by side."""
 
 
 def prepare(
@@ -48,6 +51,7 @@ def prepare(
     instructions: Sequence[str],
     weights: Float32[Tensor, " n"],
     device: str | torch.device,
+    twins: Int64[Tensor, "n m"] | None = None,
 ) -> Clips:
     """Encode and condition episodes once, before training. `length` counts frames after the first.
 
@@ -72,7 +76,7 @@ def prepare(
     return Clips(
         frames=frames.to(device), latents=latents, poses=rearrange(normalised, "n f s p -> n f (s p)"),
         marks=kinematics.marks(interface.camera, path[:, :, -1, :3]), words=model.numbered(instructions),
-        decisions=decisions, weights=weights,
+        decisions=decisions, weights=weights, twins=None if twins is None else twins.to(device),
     )  # fmt: skip
 
 
@@ -96,6 +100,8 @@ class WorldTrainer:
         self.step = 0
         self.losses: list[Tensor] = []
         self.reported: list[tuple[int, float]] = []
+        if settings.together and clips.twins is None:
+            raise ValueError("'together' draws episodes of opposite outcome, and nothing says how these ended")
         self._update = Captured(self._update_once, self._state)
         self.own_rows = int(settings.batch * settings.self_rollout)
 
@@ -127,6 +133,11 @@ class WorldTrainer:
         batch, settings = self.settings.batch, self.settings
         source = random.generator(self.seed, "world", self.step, device=self.device)
         episode = torch.multinomial(self.clips.weights, batch, replacement=True, generator=source)
+        alike = None
+        if settings.together:
+            episode, follows = side_by_side(episode, self.clips.twins, settings.together, source)
+            rows = torch.arange(batch, device=self.device)
+            alike = torch.where(follows, rows - 1, rows)
         spread = torch.rand(batch, generator=source, device=self.device)
         # Rows with a history of the model's own start at the second chunk; the first has none but the start itself.
         first = (torch.arange(batch, device=self.device) < self.own_rows).long()
@@ -138,6 +149,9 @@ class WorldTrainer:
         level = torch.where(pure, torch.ones_like(level), level)
         shape = self.model.latent_shape()
         noise = torch.randn(batch, *shape, generator=source, device=self.device)
+        if alike is not None:
+            decision = torch.minimum(decision[alike], decisions - 1)
+            level, noise = level[alike], noise[alike]
         own_noise = torch.randn(max(self.own_rows, 1), *shape, generator=source, device=self.device)
         blur = torch.rand(batch, generator=source, device=self.device) * settings.history_noise
         context = (shape[0], self.model.history, *shape[2:])

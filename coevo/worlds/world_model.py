@@ -51,6 +51,8 @@ class WorldModel(nn.Module):
     def on(self, device: str | torch.device) -> WorldModel:
         """This model, moved; on a GPU its blocks are compiled where the configuration says so."""
         if self.config.compile and torch.device(device).type == "cuda":
+            # One process may hold models of several forms; each form and batch size is a compilation of the same code.
+            torch._dynamo.config.recompile_limit = 64
             self.net.transformer.compile_repeated_blocks(fullgraph=True)
         return self.to(device)
 
