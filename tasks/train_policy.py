@@ -17,6 +17,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from coevo.core import artifacts, models, stage
 from coevo.core.artifacts import Artifact
+from coevo.core.checkpoints import Checkpoint
 from coevo.core.device import best_device
 from coevo.core.protocols import Environment, RewardModel
 from coevo.core.stage import Result, Run
@@ -49,6 +50,7 @@ class Inputs:
     world_model: Artifact | None = stage.artifact("world_model", "the world to train in", optional=True)
     reward: Artifact | None = stage.artifact("reward_model", "what judges the dreams", optional=True)
     admission: Artifact | None = stage.artifact("admission", "whether the world model may be used", optional=True)
+    algorithm: Path | None = stage.config_file("a file of configs/algorithm, which the parameters change", optional=True)
 
 
 class Params(Config):
@@ -59,6 +61,7 @@ class Params(Config):
     requires_admission: bool = True
     """Control arms in a bad world model switch this off."""
     algorithm: Algorithm = Algorithm()
+    """What is given here holds against --algorithm, key by key."""
     validate_every: NonNegativeInt = 4
     """Updates between checks in the simulator on validation states; 0 checks never and keeps the last weights."""
     validation_states: PositiveInt | None = None
@@ -92,6 +95,7 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
         for name in models.FILES:
             shutil.copyfile(inputs.policy.path / name, run.folder / name)
         return Result("policy", {"outcome": "not_admitted", "reason": refused})
+    params = params.model_copy(update={"algorithm": _algorithm(inputs.algorithm, params.algorithm)})
     device = best_device()
     policy = policies.load(inputs.policy, device)
     policy.id = run.id
@@ -129,10 +133,18 @@ def train_policy(inputs: Inputs, params: Params, run: Run) -> Result:
             else None
         )
         outcome = training.train(
-            policy, params.algorithm, roll, starts, run.seed, log, validation, params.part_rows, gradients
-        )
+            policy, params.algorithm, roll, starts, run.seed, log, validation, params.part_rows, gradients,
+            Checkpoint(run.scratch / "policy.pt"),
+        )  # fmt: skip
     policies.save(policy, run.folder)
     return Result("policy", _metrics(inputs, params, outcome, len(checked)), sorted(state.id for state in starts))
+
+
+def _algorithm(file: Path | None, changes: Algorithm) -> Algorithm:
+    """The file's, with what the parameters say of it."""
+    if file is None:
+        return changes
+    return Algorithm.parse(read_yaml(file) | changes.model_dump(exclude_unset=True), f"{file} with the parameters")
 
 
 def _refusal(inputs: Inputs, params: Params) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from coevo.rl.update import moving_weights, put_weights
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Watch:
             self._judge(now)
             numbers["alarm"] = float(self._alarms > 0)
         if not self.checks or now.success >= self.best.success:
-            self.best, self.weights = now, copy.deepcopy(self.policy.state_dict())
+            self.best, self.weights = now, moving_weights(self.policy)
         self.checks.append(now)
         return numbers
 
@@ -135,4 +137,20 @@ class Watch:
 
     def keep_best(self) -> None:
         """Give the policy the weights of the best check."""
-        self.policy.load_state_dict(self.weights)
+        put_weights(self.policy, self.weights)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        kept = dict(best=self.checks.index(self.best), weights=self.weights) if self.checks else {}
+        counts = dict(stopped=self.stopped, below=self._below, alarms=self._alarms)
+        return dict(checks=[asdict(check) for check in self.checks], **counts, **kept)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        probes = [check["probed"] and Probed(**check["probed"]) for check in state["checks"]]
+        self.checks = [
+            Check(**check | {"probed": probe}) for check, probe in zip(state["checks"], probes, strict=True)
+        ]
+        self.stopped, self._below, self._alarms = state["stopped"], state["below"], state["alarms"]
+        if self.checks:
+            self.best, self.weights = self.checks[state["best"]], state["weights"]

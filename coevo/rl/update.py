@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -64,6 +65,20 @@ class Learner:
                 raise ValueError("PPO needs a policy with a critic; set 'critic: true' in the policy's file")
             self.critic = torch.optim.Adam(critic, lr=algorithm.estimator.value_learning_rate)
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of it, the policy's weights aside."""
+        return dict(
+            updates=self.updates, actor=self.actor.state_dict(),
+            critic=None if self.critic is None else self.critic.state_dict(),
+        )  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.updates = state["updates"]
+        self.actor.load_state_dict(state["actor"])
+        if self.critic is not None:
+            self.critic.load_state_dict(state["critic"])
+
     def update(self, decisions: Decisions) -> dict[str, float]:
         """All epochs over one batch; returns metrics, taken before any clamping. An empty batch is skipped."""
         algorithm = self.algorithm
@@ -112,6 +127,17 @@ def parameters(policy) -> tuple[list[Tensor], list[Tensor]]:
     critic = list(policy.critic.parameters()) if policy.critic is not None else []
     own = {id(p) for p in critic}
     return [p for p in policy.parameters() if id(p) not in own], critic
+
+
+def moving_weights(policy) -> dict[str, Tensor]:
+    """A copy of all that training may move: parameters that no update touches, of a published model, are left out."""
+    still = {name for name, weight in policy.named_parameters() if not weight.requires_grad}
+    return {name: value.detach().clone() for name, value in policy.state_dict().items() if name not in still}
+
+
+def put_weights(policy, weights: dict[str, Tensor]) -> None:
+    """Give a policy the weights that `moving_weights` took."""
+    policy.load_state_dict(policy.state_dict() | weights)
 
 
 def gradient(policy, part: Part) -> Gradient:

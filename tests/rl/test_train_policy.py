@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from coevo.core import artifacts
-from coevo.core.stage import run_stage
+from coevo.core.checkpoints import Checkpoint
+from coevo.core.stage import Run, run_stage
 from coevo.policies import build as policies
 from coevo.records.outcomes import Admission, Criterion
-from coevo.rl.config import LeaveOneOut
+from coevo.rl.config import Algorithm, LeaveOneOut
 from coevo.rollout import rollout
 from tasks import train_policy as stage
 from tests.doubles import TOY, ToyDream, ToyPolicy, ToyReward, ToySimulator, toy_state
@@ -89,6 +90,36 @@ def test_the_same_stage_gives_the_same_hash_and_another_seed_another(toys):
     assert first.manifest.sha256 == again.manifest.sha256 != other.manifest.sha256
 
 
+def test_a_stage_that_was_killed_goes_on_and_publishes_the_same(toys, monkeypatch):
+    whole = train(toys)
+    monkeypatch.setattr(stage, "Checkpoint", lambda path: Checkpoint(path, seconds=0.0))
+    logged = Run.log
+
+    def killed(run, **numbers):
+        if numbers["update"] == 4:
+            raise KeyboardInterrupt
+        logged(run, **numbers)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Run, "log", killed)
+        train(toys)
+    (kept,) = (toys.path / ".local/scratch").rglob("policy.pt")
+    rolled = []
+    inner = stage._dreamed
+    monkeypatch.setattr(stage, "_dreamed", lambda dreamers, run: counted(inner(dreamers, run), rolled))
+    again = train(toys)
+    assert again.manifest.sha256 == whole.manifest.sha256 and lines(again) == lines(whole)
+    assert rolled == [4, 5, 6] and not kept.exists()
+
+
+def counted(roll, rolled):
+    def roll_and_count(starts, key):
+        rolled.append(key[0])
+        return roll(starts, key)
+
+    return roll_and_count
+
+
 def test_a_world_model_that_was_not_admitted_is_not_trained_in(toys):
     refused = {"admission": admission(toys.path / "refused", False)}
     made = train(toys, refused)
@@ -114,6 +145,16 @@ def test_the_control_arm_counts_its_simulator_episodes_and_needs_no_world_model(
     assert made.manifest.metrics["best_update"] == 6
     success = [line["train_policy/success"] for line in lines(made)]
     assert sum(success[-2:]) > sum(success[:2])
+
+
+def test_the_parameters_change_an_algorithms_file_key_by_key(tmp_path):
+    file = tmp_path / "loop.yaml"
+    file.write_text("estimator: {kind: leave_one_out}\nclip: 0.1\nupdates: 30\n")
+    found = stage._algorithm(file, Algorithm(updates=4, states=2))
+    assert found == Algorithm(estimator=LeaveOneOut(), clip=0.1, updates=4, states=2)
+    assert stage._algorithm(None, ALGORITHM) is ALGORITHM
+    with pytest.raises(ValueError, match="'scouts' and 'refill' would drop"):
+        stage._algorithm(file, Algorithm(payment={"kind": "continuous"}, refill=0).model_copy(update={"refill": 4}))
 
 
 @pytest.mark.parametrize("role", ["starts", "validation"])
