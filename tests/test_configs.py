@@ -9,6 +9,7 @@ from coevo.policies.build import read_config as read_policy
 from coevo.records.base import read_yaml
 from coevo.records.outcomes import Criterion
 from coevo.rewards.build import read_config as read_reward
+from coevo.rl.config import Algorithm
 from coevo.simulators.build import read_config
 from coevo.worlds.config import WorldModelConfig
 
@@ -19,6 +20,7 @@ PARSERS = {
     "policy": read_policy,
     "world_model": WorldModelConfig.parse,
     "reward": read_reward,
+    "algorithm": Algorithm.parse,
 }
 FILES = sorted((ROOT / "configs").rglob("*.yaml"))
 

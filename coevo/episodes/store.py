@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from coevo.core.types import Episode
@@ -108,6 +109,22 @@ class EpisodeSet:
         filler = Filler(self.interface, len(chosen), longest, self.size)
         self.fill(filler, chosen, range(len(chosen)))
         return filler.arrays()
+
+    def first_success(self) -> Int64[np.ndarray, " n"]:
+        """Frame at which each episode succeeds, counted from the interface's `success_from` on; 0 if it never does.
+
+        Reads no frames.
+        """
+        import pyarrow.parquet as pq
+
+        found = np.zeros(len(self), dtype=np.int64)
+        for path in self._first_frames:
+            table = pq.read_table(self.folder / path, columns=["success", "episode_index", "frame_index"])
+            success, episode, frame = (column.to_numpy() for column in table.columns)
+            counts = success & (frame >= self.interface.success_from)
+            # Rows of an episode ascend, so the last that is written is its first.
+            found[episode[counts][::-1]] = frame[counts][::-1]
+        return found
 
     @property
     def size(self) -> tuple[int, int]:

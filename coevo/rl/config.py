@@ -67,6 +67,22 @@ class Continuous(Config):
 Payment = Annotated[Peak | Differences | Continuous, Field(discriminator="kind")]
 
 
+class Curriculum(Config):
+    """Short tasks first (World-Env): states are drawn from the first share of the set, which grows to all of it.
+
+    The set has to be in order, as the stage select_states leaves it with `order: length`.
+    """
+
+    begin: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Share at the first update."""
+    updates: PositiveInt = 8
+    """Updates after which all states are drawn from; the share grows evenly until then."""
+
+    def share(self, update: int) -> float:
+        """Of the set, at update number `update` (from 1)."""
+        return min(1.0, self.begin + (1.0 - self.begin) * (update - 1) / self.updates)
+
+
 class Algorithm(Config):
     """One reinforcement learning run."""
 
@@ -88,6 +104,8 @@ class Algorithm(Config):
     """Draw initial states by how mixed their outcomes have been, p (1 - p) + 0.05."""
     returning: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of an update's states that come from those whose last group had both outcomes, while there are some."""
+    curriculum: Curriculum | None = None
+    """Which states are drawn from at first; all of them when left out."""
     ratio: Literal["token", "action", "chunk"] = "token"
     """Over what the probability ratio is taken and clipped: every scored term, all terms of one held action, or the
     whole chunk."""

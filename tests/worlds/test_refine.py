@@ -12,6 +12,7 @@ from coevo.core.stage import run_stage
 from coevo.core.states import read_states
 from coevo.episodes.composition import composition
 from coevo.episodes.dataset import DatasetRow
+from coevo.episodes.store import read_episodes
 from coevo.worlds import build
 from tasks import refine_world_model as refine
 from tasks import select_states as select
@@ -129,3 +130,17 @@ def test_states_with_mixed_outcomes_are_chosen_the_most_even_first(tmp_path, mon
     assert "dot-4-7" in [state.id for state in found] and "dot-0-7" not in [state.id for state in found]
     assert [state.id for state in read_states(chosen("lost", outcomes="all_failure"))[0]][0] == "dot-0-7"
     assert len(read_states(chosen("one", count=1))[0]) == 1
+
+
+def test_states_are_put_in_order_by_the_length_of_their_successes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # At full speed the dot reaches column 10 from 2, 4, 6 at frames 4, 3, 2; never from 0; column 3 was not recorded.
+    states = initial_states(tmp_path / "states", [0, 2, 3, 4, 6])
+    recorded = rolled_out([toy_state(column) for column in (0, 2, 4, 6, 6)], 1.0, 0.0)
+    source = episodes(tmp_path / "episodes", recorded)
+    assert read_episodes(source.path).first_success().tolist() == [0, 4, 3, 2, 2]
+    made = run_stage(
+        select.select_states, select.Inputs(states, source), select.Params(outcomes="any", order="length"),
+        tmp_path / "ordered", seed=0, parents=dict(states=states, episodes=source),
+    )  # fmt: skip
+    assert [state.id for state in read_states(made)[0]] == [f"dot-{column}-7" for column in (6, 4, 2, 0, 3)]
