@@ -94,7 +94,7 @@ def test_the_asked_share_of_states_comes_back_while_their_outcomes_are_mixed():
     for step in range(20):
         drawn = [state.id for state in sampler.draw(4, step)]
         assert len(set(drawn)) == 4 and set(drawn[:2]) <= MIXED
-    assert set(state.id for state in sampler.draw(2, "x", without=list(MIXED))).isdisjoint(MIXED)
+    assert set(state.id for state in sampler.draw(2, 20, without=list(MIXED))).isdisjoint(MIXED)
     sampler.record([state.id for state in STATES], [True] * 8)
     assert len({state.id for state in sampler.draw(8, 0)}) == 8 and not sampler.last_was_mixed.any()
 

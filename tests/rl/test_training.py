@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from coevo.rl import training
-from coevo.rl.config import Grpo, LeaveOneOut, Ppo
+from coevo.rl.config import Curriculum, Grpo, LeaveOneOut, Ppo
 from coevo.rl.starts import StartSampler
 from tests.doubles import toy_state
 from tests.rl.examples import changed, dream_roll, make_policy, small, weights_of
@@ -47,6 +47,21 @@ def test_old_outcomes_count_half():
     sampler.record(["dot-0-7"] * 4, [True, True, True, True])
     sampler.record(["dot-0-7"] * 4, [False, False, False, False])
     assert sampler.successes[0] == 1 + 0.5 * 4 and sampler.episodes[0] == 2 + 0.5 * 4 + 4
+
+
+def test_a_curriculum_draws_from_the_first_share_of_the_set_which_grows():
+    curriculum = Curriculum(begin=0.25, updates=3)
+    assert [curriculum.share(update) for update in (1, 2, 3, 4, 9)] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+    sampler = StartSampler(STATES, 0, curriculum=curriculum)
+
+    def reach(update: int, count: int = 1, without=()) -> set[str]:
+        draws = [sampler.draw(count, update, number, without=without) for number in range(200)]
+        return {state.id for drawn in draws for state in drawn}
+
+    names = [state.id for state in STATES]
+    assert [reach(update) == set(names[:reached]) for update, reached in ((1, 2), (2, 4), (3, 6), (4, 8))] == [True] * 4
+    # An update that needs more states than are admitted gets the next ones.
+    assert reach(1, 3) == set(names[:3]) and reach(1, 1, without=names[:2]) == {names[2]}
 
 
 def test_dull_groups_are_refilled_by_other_states():
