@@ -19,9 +19,10 @@ from coevo.core.device import best_device
 from coevo.core.types import InitialState
 from coevo.records.base import read_yaml
 from coevo.simulators.build import read_config_file
+from coevo.worlds.clips import prepare
 from coevo.worlds.config import WorldModelConfig, WorldTraining
 from coevo.worlds.dream import Dream
-from coevo.worlds.training import WorldTrainer, prepare
+from coevo.worlds.training import WorldTrainer
 from coevo.worlds.world_model import WorldModel
 
 
@@ -54,7 +55,7 @@ def measure(config: WorldModelConfig, interface, batch: int, steps: int, capture
     frames = torch.randint(0, 256, (n, f + 1, 64, 64, 3), dtype=torch.uint8, generator=source)
     actions = torch.rand(n, t, 4, generator=source) * 2 - 1
     proprio = torch.zeros(n, f + 1, 5) + torch.tensor([0.0, 0.6, 0.2, -1.0, 0.0])
-    clips = prepare(model, frames, actions, proprio, torch.full((n,), f), ["pick"] * n, torch.ones(n), device)
+    clips = prepare(model, frames, actions, proprio[:, 0], torch.full((n,), f), ["pick"] * n, torch.ones(n), device)
     trainer = WorldTrainer(model, clips, WorldTraining(steps=10**6, batch=batch), 0)
     if not captured:
         trainer._update = trainer._update_once

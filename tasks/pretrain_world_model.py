@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from coevo.core import random, stage
+from coevo.core import stage
 from coevo.core.artifacts import Artifact
 from coevo.core.checkpoints import Checkpoint
 from coevo.core.device import best_device
@@ -17,7 +17,6 @@ from coevo.records.base import Config, read_yaml
 from coevo.worlds import build, fitting
 from coevo.worlds.codec_training import train_codec
 from coevo.worlds.config import ConvCodec, WorldModelConfig, WorldTraining
-from coevo.worlds.world_model import WorldModel
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ def pretrain_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
     """Codec, then flow matching on windows of the dataset's mixture."""
     data = datasets.read_dataset(inputs.dataset)
     config = WorldModelConfig.parse(read_yaml(inputs.config), str(inputs.config))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(random.key(run.seed, "world weights") % 2**63)
-        model = WorldModel(config, data.interface, run.id)
+    model = build.make(config, data.interface, run.seed, run.id)
     device = best_device()
     arrays = data.arrays("train")
     if inputs.codec is not None:

@@ -12,7 +12,7 @@ from coevo.episodes import dataset as datasets
 from coevo.records.base import Config
 from coevo.records.interface import require_same
 from coevo.worlds import build, fitting
-from coevo.worlds.config import WorldTraining
+from coevo.worlds.config import Form, WorldTraining
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,17 @@ class Params(Config):
     """How the world model is fine-tuned."""
 
     training: WorldTraining
+    form: Form = Form()
+    """Changes of the parent's configuration."""
 
 
 def train_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
-    """Flow matching on windows of the dataset's mixture, from the parent's weights; the codec stays as it is."""
+    """Flow matching on windows of the dataset's mixture, from the parent's weights; the codec stays as it is.
+
+    With `form` the model goes on in another form: a longer history, a reward head, features.
+    """
     data = datasets.read_dataset(inputs.dataset)
-    model = build.load(inputs.world_model, best_device())
+    model = build.load(inputs.world_model, best_device(), params.form, run.seed)
     require_same(model.interface, inputs.world_model.id, data.interface, inputs.dataset.id)
     model.id = run.id
     arrays = data.arrays("train")

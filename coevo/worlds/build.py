@@ -6,13 +6,17 @@ from pathlib import Path
 
 import torch
 
-from coevo.core import models, parts
+from coevo.core import models, parts, random
 from coevo.core.artifacts import Artifact
 from coevo.core.parts import PythonPart
 from coevo.core.protocols import Environment
-from coevo.worlds.config import WorldModelConfig
+from coevo.records.interface import Interface
+from coevo.worlds.config import Form, WorldModelConfig
 from coevo.worlds.dream import Dream
 from coevo.worlds.world_model import WorldModel
+
+NEW_PARTS = ("reward_head.",)
+"""Beginnings of the names of weights that a parent may lack."""
 
 
 def save(model: WorldModel, folder: Path, dtype: torch.dtype = torch.float32) -> None:
@@ -20,11 +24,35 @@ def save(model: WorldModel, folder: Path, dtype: torch.dtype = torch.float32) ->
     models.save(folder, model.config, model.interface, model.state_dict(), dtype)
 
 
-def load(artifact: Artifact, device: str | torch.device = "cpu") -> WorldModel:
-    """The world model of an artifact, in evaluation mode, float32."""
+def make(config: WorldModelConfig, interface: Interface, seed: int, id: str = "world_model") -> WorldModel:
+    """A world model whose new weights are initialised from `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(random.key(seed, "world weights") % 2**63)
+        return WorldModel(config, interface, id)
+
+
+def load(
+    artifact: Artifact, device: str | torch.device = "cpu", form: Form | None = None, seed: int = 0
+) -> WorldModel:
+    """The world model of an artifact, in evaluation mode, float32.
+
+    Args:
+        form: changes of its configuration; parts that the artifact lacks are made from `seed`.
+
+    Raises ValueError if the artifact's weights do not fit the changed configuration.
+    """
     config, interface, state = models.read(artifact, WorldModelConfig)
-    model = WorldModel(config, interface, artifact.id)
-    model.load_state_dict({name: value.float() for name, value in state.items()})
+    model = make(form.of(config) if form else config, interface, seed, artifact.id)
+    own = model.state_dict()
+    kept = {name: value.float() for name, value in state.items()}
+    for name, value in kept.items():
+        if name in own and own[name].shape != value.shape:
+            raise ValueError(
+                f"{artifact.id} has {name} of {tuple(value.shape)}, its 'form' asks for {tuple(own[name].shape)}; "
+                "a part that the parent has keeps its sizes"
+            )
+    # Buffers and weights of a new part may be missing, nothing else.
+    model.load_state_dict({name: value for name, value in own.items() if name.startswith(NEW_PARTS)} | kept)
     return model.on(device).eval()
 
 

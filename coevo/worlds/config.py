@@ -67,6 +67,13 @@ class HubTransformer(Config):
     """Rank of LoRA on the attention projections; none trains all weights."""
 
 
+class RewardHeadConfig(Config):
+    """A small head that reads success off each future frame's features, trained with the frames (World-VLA-Loop)."""
+
+    hidden: PositiveInt = 128
+    """Width of its two layers."""
+
+
 class WorldModelConfig(Config):
     """An action-conditioned video world model on the Wan transformer class of diffusers."""
 
@@ -86,8 +93,30 @@ class WorldModelConfig(Config):
     """Absolute commanded pose per frame in the modulation."""
     sampling_steps: PositiveInt = 4
     """Euler steps per chunk when dreaming."""
+    reward_head: RewardHeadConfig | None = None
+    """A head of its own that says of each frame whether the task is done; none has none."""
     compile: bool = False
     """On a GPU, compile the transformer's blocks: half a minute once per process, then shorter steps."""
+
+
+class Form(Config):
+    """Changes of a world model's configuration where it is fine-tuned. What is left out stays as the parent has it.
+
+    Parts that the parent lacks are made anew and change nothing of what is drawn before they are trained. Another
+    history shows the model more or less of the past, so that what it draws differs from the first step on.
+    """
+
+    history: PositiveInt | None = None
+    action_maps: bool | None = None
+    map_sigma: PositiveFloat | None = None
+    pose_condition: bool | None = None
+    sampling_steps: PositiveInt | None = None
+    reward_head: RewardHeadConfig | None = None
+    compile: bool | None = None
+
+    def of(self, parent: WorldModelConfig) -> WorldModelConfig:
+        """The parent's configuration with these changes."""
+        return parent.model_copy(update={name: value for name, value in self if value is not None})
 
 
 class WorldTraining(Config):
@@ -114,6 +143,10 @@ class WorldTraining(Config):
     """Noise level = sigmoid of a normal draw with this mean and standard deviation 1."""
     pure_noise: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of the batch at noise level 1, where sampling begins."""
+    reward_weight: NonNegativeFloat = 0.1
+    """Weight of the reward head's loss beside that of flow matching; without a head nothing is weighed."""
+    last_step: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """Share of the batch at the noise level of sampling's last step, where a reward head is read; only with a head."""
     warmup: PositiveInt = 100
     """Steps of linear warm-up; cosine decay follows."""
     checkpoint_every: PositiveInt = 500

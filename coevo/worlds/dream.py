@@ -68,16 +68,17 @@ class Dream:
         future = commanded.view(len(commanded), interface.chunk_frames, interface.stride, 4)
         noise = random.normal(random.fold(self.keys, self.decision), *model.latent_shape())
         path = torch.cat([self.poses, future], dim=1)
-        drawn, frames = [], []
+        drawn, frames, read = [], [], []
         for first in range(0, len(path), self.batch):
             rows = slice(first, first + self.batch)
             # Conditions are computed outside the captured graph: their constants come from the host.
             window = self.model.conditions(path[rows], self.words[rows])
-            latents, images = self._padded(
+            latents, images, *success = self._padded(
                 self.latents[rows], noise[rows], window.poses, window.marks, window.words, self.present[rows]
             )
             drawn.append(latents)
             frames.append(images)
+            read += success
         new, frames = torch.cat(drawn), torch.cat(frames)
         self.present = frames[:, -1]
         recent = torch.cat([self.latents[:, :, 1:], new], dim=2)[:, :, -model.history :]
@@ -86,7 +87,8 @@ class Dream:
         self.poses = torch.cat([self.poses[:, :1], history], dim=1)
         proprio = kinematics.proprio_after(interface, commanded, self.decision)
         self.decision += 1
-        return Step(Observation(frames[:, -1:], proprio[:, -1:], self.instructions), frames, proprio)
+        observation = Observation(frames[:, -1:], proprio[:, -1:], self.instructions)
+        return Step(observation, frames, proprio, probability=torch.cat(read) if read else None)
 
     @torch.no_grad()
     def hold(self, frames: UInt8[Tensor, "n f h w 3"]) -> None:
@@ -108,19 +110,20 @@ class Dream:
         )
         self.instructions = tuple(self.instructions[row] for row in rows.tolist())
 
-    def _padded(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _padded(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         count = len(inputs[0])
         if self.device.type == "cuda":
             missing = -count % self.granule
             inputs = tuple(torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for item in inputs)
-        latents, frames = self._draw(*inputs)
-        return latents[:count], frames[:count]
+        return tuple(item[:count] for item in self._draw(*inputs))
 
     def _sample(
         self, context: Tensor, noise: Tensor, poses: Tensor, marks: Tensor, words: Tensor, present: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
+        """Latents, frames and, with a reward head, the probability of success per frame."""
         window = Window(poses, marks, words)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            latents = self.model.sample(context, noise, window, self.steps).float()
+            drawn = self.model.sample(context, noise, window, self.steps)
+            latents = drawn.clean.float()
             frames = self.model.codec.decode(latents, present)
-        return latents, frames
+        return (latents, frames) if drawn.success is None else (latents, frames, drawn.success.sigmoid())

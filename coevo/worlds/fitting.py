@@ -10,8 +10,9 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from coevo.core.stage import Run
+from coevo.worlds.clips import Clips, prepare
 from coevo.worlds.config import WorldTraining
-from coevo.worlds.training import Clips, WorldTrainer, prepare
+from coevo.worlds.training import WorldTrainer
 from coevo.worlds.twins import twins
 from coevo.worlds.world_model import WorldModel
 
@@ -27,6 +28,11 @@ class Arrays(Protocol):
     instructions: tuple[str, ...]
     states: tuple[str, ...]
     outcome: tuple[str, ...]
+    success: Tensor
+
+    def require_truth(self, where: str) -> None:
+        """Raise ValueError unless every episode's outcome is known."""
+        ...
 
 
 def fit(
@@ -43,9 +49,14 @@ def fit(
 
 
 def clips_of(model: WorldModel, arrays: Arrays, weights: Float64[np.ndarray, " n"]) -> Clips:
-    """Episode arrays ready for training, with who is whose twin."""
+    """Episode arrays ready for training, with who is whose twin and, for a reward head, when each succeeded.
+
+    Raises ValueError if a reward head is to learn from episodes whose outcome is not known.
+    """
+    if model.reward_head is not None:
+        arrays.require_truth("the dataset, which a reward head learns from,")
     return prepare(
-        model, arrays.frames, arrays.actions, arrays.proprio, arrays.length, arrays.instructions,
+        model, arrays.frames, arrays.actions, arrays.proprio[:, 0], arrays.length, arrays.instructions,
         torch.as_tensor(weights).float(), next(model.parameters()).device,
-        twins(arrays.states, [outcome == "success" for outcome in arrays.outcome]),
+        twins(arrays.states, [outcome == "success" for outcome in arrays.outcome]), arrays.success,
     )  # fmt: skip

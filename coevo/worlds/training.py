@@ -2,83 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from einops import rearrange
-from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
-from coevo.core import kinematics, random
+from coevo.core import random
 from coevo.core.capture import Captured
 from coevo.core.schedule import cosine
+from coevo.worlds.clips import Clips, Windows
 from coevo.worlds.config import WorldTraining
+from coevo.worlds.reward_head import success_loss
 from coevo.worlds.twins import side_by_side
-from coevo.worlds.world_model import Window, WorldModel
-
-MOVED_LEVELS = 8
-"""Grey levels (of 255) by which a pixel must differ from the last history frame to count as moved."""
-
-
-@dataclass(frozen=True)
-class Clips:
-    """Episodes ready to be cut into windows, on the training device."""
-
-    frames: UInt8[Tensor, "n f1 h w 3"]
-    latents: Float32[Tensor, "n f1 c h2 w2"] | None
-    """Encoded frames, kept where the codec works frame by frame."""
-    poses: Float32[Tensor, "n f1 sp"]
-    """Normalised commanded poses of the control steps that led to each frame."""
-    marks: Float32[Tensor, "n f1 2 2"]
-    words: Int64[Tensor, "n l"]
-    decisions: Int64[Tensor, " n"]
-    """Whole chunks in each episode."""
-    weights: Float32[Tensor, " n"]
-    """Sampling weight of each episode."""
-    twins: Int64[Tensor, "n m"] | None = None
-    """Episodes from the same start with the other outcome, where `together` of the training draws them side by side."""
-
-
-def prepare(
-    model: WorldModel,
-    frames: UInt8[Tensor, "n f1 h w 3"],
-    actions: Float32[Tensor, "n t a"],
-    proprio: Float32[Tensor, "n f1 p"],
-    length: Int64[Tensor, " n"],
-    instructions: Sequence[str],
-    weights: Float32[Tensor, " n"],
-    device: str | torch.device,
-    twins: Int64[Tensor, "n m"] | None = None,
-) -> Clips:
-    """Encode and condition episodes once, before training. `length` counts frames after the first.
-
-    Episodes shorter than a chunk are never drawn; ValueError if that leaves none.
-    """
-    interface, s = model.interface, model.interface.stride
-    start = proprio[:, 0, :4].to(device)
-    path = kinematics.commanded_poses(interface.action, start, actions.to(device))
-    path = rearrange(path, "n (f s) p -> n f s p", s=s)
-    path = torch.cat([start[:, None, None].expand(-1, 1, s, -1), path], dim=1)
-    normalised = kinematics.normalised(interface.action, path)
-    decisions = (length // interface.chunk_frames).to(device)
-    weights = torch.where(decisions > 0, weights.to(device).float(), 0.0)
-    if not weights.any():
-        raise ValueError(f"none of the {len(length)} episodes holds a whole chunk of {interface.chunk_frames} frames")
-    latents = None
-    if model.codec.temporal == 1:
-        keep = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-        with torch.no_grad():
-            parts = [model.codec.encode(part.to(device)).to(keep) for part in frames.split(64)]
-        latents = rearrange(torch.cat(parts), "n c f h w -> n f c h w").contiguous()
-    return Clips(
-        frames=frames.to(device), latents=latents, poses=rearrange(normalised, "n f s p -> n f (s p)"),
-        marks=kinematics.marks(interface.camera, path[:, :, -1, :3]), words=model.numbered(instructions),
-        decisions=decisions, weights=weights, twins=None if twins is None else twins.to(device),
-    )  # fmt: skip
-
+from coevo.worlds.world_model import WorldModel
 
 class WorldTrainer:
     """The training loop of one world model over one set of clips.
@@ -88,6 +25,7 @@ class WorldTrainer:
 
     def __init__(self, model: WorldModel, clips: Clips, settings: WorldTraining, seed: int) -> None:
         self.model, self.clips, self.settings, self.seed = model.train(), clips, settings, seed
+        self.windows = Windows(model, clips)
         model.codec.requires_grad_(False)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
@@ -102,6 +40,8 @@ class WorldTrainer:
         self.reported: list[tuple[int, float]] = []
         if settings.together and clips.twins is None:
             raise ValueError("'together' draws episodes of opposite outcome, and nothing says how these ended")
+        if model.reward_head is not None and clips.success is None:
+            raise ValueError("a reward head learns success per frame, and nothing says at which frames these succeeded")
         self._update = Captured(self._update_once, self._state)
         self.own_rows = int(settings.batch * settings.self_rollout)
 
@@ -161,17 +101,21 @@ class WorldTrainer:
 
     def _update_once(self, episode, decision, level, noise, own_noise, history_noise) -> tuple[Tensor, ...]:
         """Loss, gradient, optimiser and averaged weights; captured as one graph on a GPU."""
+        level = self._levels(level)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
             context = self._context(episode, decision, own_noise)
             history = context[:, :, 1:] + history_noise
             context = torch.cat([context[:, :, :1], history], dim=2)
-            clean = self._latents(episode, self._future(decision))
-            moved = self._moved(episode, decision)
+            clean = self.windows.latents(episode, self.windows.future(decision))
+            moved = self.windows.moved(episode, decision)
             noisy = clean + level.view(-1, 1, 1, 1, 1) * (noise - clean)
-            predicted = self.model.predict_clean(context, noisy, level, self._window(episode, decision))
-        error = (predicted - clean) / level.clamp_min(0.2).view(-1, 1, 1, 1, 1)
+            predicted = self.model.predict(context, noisy, level, self.windows.conditions(episode, decision))
+        error = (predicted.clean - clean) / level.clamp_min(0.2).view(-1, 1, 1, 1, 1)
         weight = 1.0 + (self.settings.moved_weight - 1.0) * moved
         loss = (error.square() * weight).sum() / (weight.sum() * clean.shape[1])
+        if predicted.success is not None:
+            success = self.windows.success(episode, decision)
+            loss = loss + self.settings.reward_weight * success_loss(predicted.success, success)
         for parameter in self.parameters:
             parameter.grad = None
         loss.backward()
@@ -180,64 +124,32 @@ class WorldTrainer:
         torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1.0 - self.settings.ema)
         return (loss.detach(),)
 
+    def _levels(self, level: Tensor) -> Tensor:
+        """With a reward head, the level of sampling's last step in a share of the rows, spread over the batch."""
+        if self.model.reward_head is None:
+            return level
+        rows = torch.arange(1, len(level) + 1, device=level.device)
+        share = self.settings.last_step
+        last = (rows * share).floor() > ((rows - 1) * share).floor()
+        return torch.where(last, self.model.last_level, level)
+
     def _context(self, episode: Tensor, decision: Tensor, own_noise: Tensor) -> Tensor:
         """Initial and history latents; in the first rows the history is the model's own sample of the last chunk."""
-        context = self._latents(episode, self._past(decision))
+        context = self.windows.latents(episode, self.windows.past(decision))
         if not self.own_rows:
             return context
         own = slice(0, self.own_rows)
         earlier = (decision[own] - 1).clamp_min(0)
         with torch.no_grad():
-            before = self._latents(episode[own], self._past(earlier))
-            window = self._window(episode[own], earlier)
-            drawn = self.model.sample(before, own_noise, window, self.settings.self_rollout_steps)
+            before = self.windows.latents(episode[own], self.windows.past(earlier))
+            window = self.windows.conditions(episode[own], earlier)
+            drawn = self.model.sample(before, own_noise, window, self.settings.self_rollout_steps).clean
             history = torch.cat([before[:, :, 1:], drawn], dim=2)[:, :, -self.model.history :]
         # An episode of one chunk has no chunk before it: its history is the start, as in the rows without their own.
         began = decision[own].view(-1, 1, 1, 1, 1) > 0
         history = torch.where(began, history, context[own, :, 1:])
         mixed = torch.cat([history, context[self.own_rows :, :, 1:]])
         return torch.cat([context[:, :, :1], mixed], dim=2)
-
-    def _past(self, decision: Tensor) -> Tensor:
-        """Frame numbers of the context: the initial frame, then history up to the present, never below 0."""
-        history = self.model.config.history
-        present = decision[:, None] * self.model.interface.chunk_frames
-        recent = present + torch.arange(1 - history, 1, device=decision.device)
-        return torch.cat([torch.zeros_like(present), recent.clamp_min(0)], dim=1)
-
-    def _future(self, decision: Tensor) -> Tensor:
-        per = self.model.interface.chunk_frames
-        return decision[:, None] * per + torch.arange(1, per + 1, device=decision.device)
-
-    def _latents(self, episode: Tensor, frames: Tensor) -> Tensor:
-        """Latents b c f h w of the numbered frames; encoded here where the codec looks across frames."""
-        if self.clips.latents is not None:
-            return rearrange(self.clips.latents[episode[:, None], frames], "b f c h w -> b c f h w").float()
-        shown = self.clips.frames[episode[:, None], frames]
-        if (shown.shape[1] - 1) % self.model.codec.temporal:
-            # Future frames alone are no video of 1 + 4 j frames: encode them behind the frame before them.
-            before = self.clips.frames[episode[:, None], frames[:, :1] - 1]
-            return self.model.codec.encode(torch.cat([before, shown], dim=1))[:, :, 1:]
-        return self.model.codec.encode(shown)
-
-    def _window(self, episode: Tensor, decision: Tensor) -> Window:
-        frames = torch.cat([self._past(decision), self._future(decision)], dim=1)
-        poses = self.clips.poses[episode[:, None], frames]
-        temporal = self.model.codec.temporal
-        if temporal > 1:
-            grouped = torch.cat([poses[:, :1].expand(-1, temporal, -1), poses[:, 1:]], dim=1)
-            poses = rearrange(grouped, "b (w g) p -> b w (g p)", g=temporal)
-        marks = self.clips.marks[episode[:, None], frames[:, ::temporal]]
-        return Window(poses, marks, self.clips.words[episode])
-
-    def _moved(self, episode: Tensor, decision: Tensor) -> Tensor:
-        """b 1 f h w: 1 in latent cells where a pixel of the future differs from the last history frame."""
-        codec = self.model.codec
-        future = self.clips.frames[episode[:, None], self._future(decision)]
-        present = self.clips.frames[episode, decision * self.model.interface.chunk_frames][:, None]
-        changed = (future.short() - present.short()).abs().amax(-1).gt(MOVED_LEVELS).float()
-        pooled = F.max_pool3d(changed[:, None], (codec.temporal, codec.factor, codec.factor))
-        return pooled
 
     def _set_rate(self) -> None:
         settings, done = self.settings, self.step

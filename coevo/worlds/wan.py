@@ -82,6 +82,20 @@ class ActionWan(nn.Module):
         transformer.patch_embedding = PatchesWithMaps(transformer.patch_embedding, patch_pixels)
         self.transformer = transformer
         self.words = words
+        self.dim = dim
+        self._features: Tensor | None = None
+
+    def keep_features(self) -> None:
+        """From now on hold what the output is a linear map of, until `features` takes it."""
+        self.transformer.proj_out.register_forward_pre_hook(self._hold)
+
+    def features(self, frames: int) -> Float[Tensor, "b w t d"]:
+        """The last output's features, by latent frame."""
+        held, self._features = self._features, None
+        return rearrange(held, "b (w t) d -> b w t d", w=frames)
+
+    def _hold(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
+        (self._features,) = inputs
 
     def forward(
         self,

@@ -14,6 +14,7 @@ from coevo.core import kinematics, text
 from coevo.records.interface import Interface
 from coevo.worlds import codecs, wan
 from coevo.worlds.config import WorldModelConfig
+from coevo.worlds.reward_head import RewardHead
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,15 @@ class Window:
     marks: Float[Tensor, "b w m 2"]
     """Pixels of the commanded position and its floor point, from which action maps are drawn."""
     words: Int64[Tensor, "b l"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model sees behind noise."""
+
+    clean: Float[Tensor, "b c f h w"]
+    success: Float[Tensor, "b kf"] | None
+    """Logits of success per recorded frame, from a reward head."""
 
 
 class WorldModel(nn.Module):
@@ -47,6 +57,10 @@ class WorldModel(nn.Module):
         self.history, self.future = config.history // temporal, interface.chunk_frames // temporal
         pose_size = 4 * interface.stride * temporal
         self.net = wan.build_transformer(config.transformer, self.codec.channels, pose_size, self.codec.factor)
+        self.reward_head: RewardHead | None = None
+        if config.reward_head is not None:
+            self.reward_head = RewardHead(config.reward_head, self.net.dim, temporal)
+            self.net.keep_features()
 
     def on(self, device: str | torch.device) -> WorldModel:
         """This model, moved; on a GPU its blocks are compiled where the configuration says so."""
@@ -74,29 +88,49 @@ class WorldModel(nn.Module):
         last = poses[:, ::temporal, -1, :3]  # the position at the end of each latent frame
         return Window(normalised, kinematics.marks(self.interface.camera, last), words)
 
-    def predict_clean(
+    @property
+    def last_level(self) -> float:
+        """Noise level of sampling's last step, at which a reward head is read."""
+        return 1.0 / self.config.sampling_steps
+
+    def predict(
         self, context: Float[Tensor, "b c v h w"], noisy: Float[Tensor, "b c f h w"], sigma: Float[Tensor, " b"],
         window: Window,
-    ) -> Float[Tensor, "b c f h w"]:  # fmt: skip
-        """The clean future frames, as the model sees them behind `noisy` at noise level `sigma`."""
+    ) -> Prediction:  # fmt: skip
+        """The clean future frames and their success, as the model sees them behind `noisy` at noise level `sigma`."""
         levels = torch.cat([sigma.new_zeros(len(sigma), context.shape[2]), sigma[:, None].expand(-1, self.future)], 1)
         poses = window.poses if self.config.pose_condition else None
-        output = self.net(torch.cat([context, noisy], dim=2), levels, poses, self._maps(window), window.words)
+        frames = torch.cat([context, noisy], dim=2)
+        output = self.net(frames, levels, poses, self._maps(window), window.words)
         output = output[:, :, context.shape[2] :].float()
         if self.config.prediction == "clean":
-            return context[:, :, -1:] + output
-        return noisy - sigma.view(-1, 1, 1, 1, 1) * output
+            clean = context[:, :, -1:] + output
+        else:
+            clean = noisy - sigma.view(-1, 1, 1, 1, 1) * output
+        if self.reward_head is None:
+            return Prediction(clean, None)
+        features = self.net.features(frames.shape[2])
+        return Prediction(clean, self.reward_head(features[:, context.shape[2] :]))
 
     def sample(
         self, context: Float[Tensor, "b c v h w"], noise: Float[Tensor, "b c f h w"], window: Window, steps: int
-    ) -> Float[Tensor, "b c f h w"]:
-        """Future latents by `steps` Euler steps of the flow from noise level 1 to 0."""
-        drawn = noise
+    ) -> Prediction:
+        """Future latents by `steps` Euler steps of the flow from noise level 1 to 0; success as of the last step."""
+        drawn, seen = noise, None
         for step in range(steps):
             level, below = 1.0 - step / steps, 1.0 - (step + 1) / steps
-            clean = self.predict_clean(context, drawn, drawn.new_full((len(drawn),), level), window)
-            drawn = clean + (drawn - clean) * (below / level)
-        return drawn
+            seen = self.predict(context, drawn, drawn.new_full((len(drawn),), level), window)
+            drawn = seen.clean + (drawn - seen.clean) * (below / level)
+        return Prediction(drawn, seen.success)
+
+    def read(
+        self, context: Float[Tensor, "b c v h w"], clean: Float[Tensor, "b c f h w"],
+        noise: Float[Tensor, "b c f h w"], window: Window,
+    ) -> Float[Tensor, "b kf"]:  # fmt: skip
+        """Probability of success of frames that are known (teacher forcing), noised as before sampling's last step."""
+        level = self.last_level
+        seen = self.predict(context, clean + level * (noise - clean), clean.new_full((len(clean),), level), window)
+        return seen.success.sigmoid()
 
     def _maps(self, window: Window) -> Float[Tensor, "b 2 w h w2"] | None:
         if not self.config.action_maps:

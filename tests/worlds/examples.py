@@ -10,8 +10,8 @@ import torch
 from coevo.core.types import Trajectories
 from coevo.records.interface import Interface
 from coevo.rollout import rollout
+from coevo.worlds.clips import Clips, prepare
 from coevo.worlds.config import NewTransformer, PixelCodec, WorldModelConfig, WorldTraining
-from coevo.worlds.training import Clips, prepare
 from coevo.worlds.world_model import WorldModel
 from tests.doubles import TOY, ToyPolicy, ToySimulator, toy_state
 
@@ -53,10 +53,14 @@ def episodes(seed: int = 0, count: int = 24, interface: Interface = SEEN) -> Tra
 
 
 def clips_of(model: WorldModel, made: Trajectories, length: torch.Tensor | None = None) -> Clips:
+    """With the simulator's success per frame."""
     length = made.length * model.interface.chunk_frames if length is None else length
     instructions = [start.instruction for start in made.starts]
     weights = torch.ones(len(made))
-    return prepare(model, made.frames, made.actions, made.proprio, length, instructions, weights, "cpu")
+    return prepare(
+        model, made.frames, made.actions, made.proprio[:, 0], length, instructions, weights, "cpu",
+        success=made.truth.success,
+    )  # fmt: skip
 
 
 def training(**choices) -> WorldTraining:

@@ -90,7 +90,7 @@ def test_history_that_is_missing_repeats_the_first_frame_as_in_training(model):
     dream.reset(starts, random.row_keys(0, rows=range(3)))
     torch.testing.assert_close(dream.latents, trainer._context(rows, first, torch.zeros(1)))
     seen = model.conditions(dream.poses, dream.words)
-    trained = trainer._window(rows, first)
+    trained = trainer.windows.conditions(rows, first)
     torch.testing.assert_close(seen.poses, trained.poses[:, :3])
     torch.testing.assert_close(seen.marks, trained.marks[:, :3])
 

@@ -147,9 +147,9 @@ def test_windows_of_training_are_grouped_as_those_of_dreaming(hub):
     dream = Dream(model)
     dream.reset(made.starts, torch.tensor([1, 2]))
     torch.testing.assert_close(dream.latents, trainer._context(rows, first, torch.zeros(1)))
-    window, trained = model.conditions(dream.poses, dream.words), trainer._window(rows, first)
+    window, trained = model.conditions(dream.poses, dream.words), trainer.windows.conditions(rows, first)
     torch.testing.assert_close(window.poses, trained.poses[:, :2])
     torch.testing.assert_close(window.marks, trained.marks[:, :2])
     # The future's latents are those of the video from the present on.
-    future = trainer._latents(rows, trainer._future(first + 1))
+    future = trainer.windows.latents(rows, trainer.windows.future(first + 1))
     assert torch.equal(future, model.codec.encode(made.frames[:, 4:9])[:, :, 1:])

@@ -37,13 +37,13 @@ def test_only_future_frames_are_targets():
     for one in (made, spoiled):
         trainer = WorldTrainer(model, clips_of(model, one), training(self_rollout=0.0), 0)
         rows, decision = torch.arange(4), torch.full((4,), 3)
-        frames = (trainer._future(decision), trainer._past(decision))
-        found.append([*(trainer._latents(rows, numbers) for numbers in frames), trainer._moved(rows, decision)])
+        frames = (trainer.windows.future(decision), trainer.windows.past(decision))
+        found.append([*(trainer.windows.latents(rows, numbers) for numbers in frames), trainer.windows.moved(rows, decision)])
     for ours, theirs in zip(*found, strict=True):
         assert torch.equal(ours, theirs)
     assert clips_of(model, made).decisions.tolist() == [4] * 4
-    assert trainer._past(torch.tensor([0, 1, 3])).tolist() == [[0, 0, 0], [0, 1, 2], [0, 5, 6]]
-    assert trainer._future(torch.tensor([0, 1, 3])).tolist() == [[1, 2], [3, 4], [7, 8]]
+    assert trainer.windows.past(torch.tensor([0, 1, 3])).tolist() == [[0, 0, 0], [0, 1, 2], [0, 5, 6]]
+    assert trainer.windows.future(torch.tensor([0, 1, 3])).tolist() == [[1, 2], [3, 4], [7, 8]]
 
 
 def test_the_loss_does_not_look_at_what_is_said_of_the_context():
@@ -70,7 +70,7 @@ def test_cells_in_which_a_pixel_moved_are_marked():
     made.frames[0, 1, 5, 6] = 200  # in the first future frame of decision 0
     made.frames[0, 2, 5, 6] = 5  # below what counts as moved
     trainer = WorldTrainer(model, clips_of(model, made), training(), 0)
-    moved = trainer._moved(torch.tensor([0]), torch.tensor([0]))
+    moved = trainer.windows.moved(torch.tensor([0]), torch.tensor([0]))
     assert moved.shape == (1, 1, 2, 16, 16) and moved.nonzero().tolist() == [[0, 0, 0, 5, 6]]
 
 
@@ -78,7 +78,7 @@ def test_half_the_batch_stands_behind_its_own_sample():
     model = randomised(make_model())
     trainer = WorldTrainer(model, clips_of(model, episodes(count=4)), training(batch=4, self_rollout=0.5), 0)
     rows, decision = torch.arange(4), torch.ones(4, dtype=torch.int64)
-    real = trainer._latents(rows, trainer._past(decision))
+    real = trainer.windows.latents(rows, trainer.windows.past(decision))
     mixed = trainer._context(rows, decision, torch.randn(2, *model.latent_shape()))
     same = [torch.equal(mixed[row], real[row]) for row in range(4)]
     assert same == [False, False, True, True] and torch.equal(mixed[:, :, :1], real[:, :, :1])

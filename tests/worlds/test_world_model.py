@@ -11,7 +11,7 @@ from coevo.worlds import wan
 from coevo.worlds.codecs import Pixels
 from coevo.worlds.config import NewTransformer, WorldModelConfig
 from coevo.worlds.training import WorldTrainer
-from coevo.worlds.world_model import Window
+from coevo.worlds.world_model import Prediction, Window
 from tests.worlds.examples import SEEN, SMALL, clips_of, episodes, make_model, randomised, training
 
 
@@ -56,11 +56,11 @@ def test_a_published_model_with_the_additions_draws_what_it_drew_without():
 def test_every_condition_reaches_the_future_once_it_has_weights(condition):
     model = randomised(make_model())
     context, noise, window = inputs(model, rows=1)
-    before = model.predict_clean(context, noise, torch.tensor([0.5]), window)
+    before = model.predict(context, noise, torch.tensor([0.5]), window).clean
     parts = {"poses": window.poses, "marks": window.marks, "words": window.words}
     value = parts[condition].clone()
     value[:, -1] += 1
-    after = model.predict_clean(context, noise, torch.tensor([0.5]), Window(**(parts | {condition: value})))
+    after = model.predict(context, noise, torch.tensor([0.5]), Window(**(parts | {condition: value}))).clean
     assert (after - before).abs().max() > 1e-3
 
 
@@ -68,9 +68,9 @@ def test_every_condition_reaches_the_future_once_it_has_weights(condition):
 def test_conditions_that_are_switched_off_have_no_effect():
     model = randomised(make_model(action_maps=False, pose_condition=False))
     context, noise, window = inputs(model, rows=1)
-    before = model.predict_clean(context, noise, torch.tensor([0.5]), window)
+    before = model.predict(context, noise, torch.tensor([0.5]), window).clean
     moved = Window(window.poses + 1, window.marks + 1, window.words)
-    assert torch.equal(model.predict_clean(context, noise, torch.tensor([0.5]), moved), before)
+    assert torch.equal(model.predict(context, noise, torch.tensor([0.5]), moved).clean, before)
 
 
 @pytest.mark.parametrize("prediction", ["clean", "velocity"])
@@ -78,7 +78,7 @@ def test_conditions_that_are_switched_off_have_no_effect():
 def test_what_the_network_says_of_the_context_counts_for_nothing(prediction):
     model = randomised(make_model(prediction=prediction))
     context, noise, window = inputs(model)
-    before = model.predict_clean(context, noise, torch.full((3,), 0.5), window)
+    before = model.predict(context, noise, torch.full((3,), 0.5), window).clean
     inner = model.net.forward
 
     def spoiled(*arguments):
@@ -87,7 +87,7 @@ def test_what_the_network_says_of_the_context_counts_for_nothing(prediction):
         return output
 
     model.net.forward = spoiled
-    assert torch.equal(model.predict_clean(context, noise, torch.full((3,), 0.5), window), before)
+    assert torch.equal(model.predict(context, noise, torch.full((3,), 0.5), window).clean, before)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
@@ -101,10 +101,10 @@ def test_an_oracle_is_recovered_by_any_number_of_steps(steps):
     def oracle(context, noisy, sigma, window):
         levels.append(sigma[0].item())
         between.append(noisy.clone())
-        return target
+        return Prediction(target, None)
 
-    model.predict_clean = oracle
-    torch.testing.assert_close(model.sample(context, noise, window, steps), target, atol=1e-6, rtol=0)
+    model.predict = oracle
+    torch.testing.assert_close(model.sample(context, noise, window, steps).clean, target, atol=1e-6, rtol=0)
     assert levels == pytest.approx([1 - step / steps for step in range(steps)])
     for level, noisy in zip(levels, between, strict=True):  # on the straight line from noise to target
         torch.testing.assert_close(noisy, target + level * (noise - target), atol=1e-5, rtol=0)
@@ -119,7 +119,7 @@ def test_clean_and_velocity_say_the_same_thing_of_a_known_answer():
     for prediction, answer in answers.items():
         model = make_model(prediction=prediction)
         model.net.forward = lambda *arguments, answer=answer: torch.cat([context, answer], dim=2)
-        found = model.predict_clean(context, target + spread * (noise - target), sigma, window)
+        found = model.predict(context, target + spread * (noise - target), sigma, window).clean
         torch.testing.assert_close(found, target, atol=1e-5, rtol=0)
 
 
@@ -129,7 +129,7 @@ def test_the_context_stands_at_noise_level_zero():
     context, noise, window = inputs(model)
     inner = model.net.forward
     model.net.forward = lambda latents, levels, *rest: seen.append(levels) or inner(latents, levels, *rest)
-    model.predict_clean(context, noise, torch.tensor([0.2, 0.5, 1.0]), window)
+    model.predict(context, noise, torch.tensor([0.2, 0.5, 1.0]), window)
     assert seen[0].tolist() == [pytest.approx([0, 0, 0, level, level]) for level in (0.2, 0.5, 1.0)]
 
 
@@ -145,7 +145,7 @@ def test_windows_of_training_and_of_dreaming_have_the_same_conditions():
     clips = clips_of(model, made)
     trainer = WorldTrainer(model, clips, training(), 0)
     rows, decision = torch.arange(3), torch.tensor([1, 1, 1])
-    ours = trainer._window(rows, decision)
+    ours = trainer.windows.conditions(rows, decision)
     poses = kinematics.commanded_poses(SEEN.action, made.proprio[:, 0, :4], made.actions).view(3, 4, 2, 4)
     start = made.proprio[:, :1, :4][:, :, None].expand(-1, 1, 2, -1)
     window = model.conditions(torch.cat([start, poses], dim=1), model.numbered([SEEN.instruction] * 3))
