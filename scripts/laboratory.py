@@ -10,6 +10,7 @@ import importlib
 import io
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,18 @@ class Laboratory:
         function = getattr(importlib.import_module(f"tasks.{task}"), task)
         with contextlib.redirect_stdout(io.StringIO()) if self.quiet else contextlib.nullcontext():
             made = stage.run_command(function, arguments)
-        self.say(f"{name}: {time.monotonic() - began:.1f} s {json.dumps(made.manifest.metrics)}")
+        took = time.monotonic() - began
+        self._times(name).parent.mkdir(parents=True, exist_ok=True)
+        self._times(name).write_text(json.dumps(took))
+        self.say(f"{name}: {took:.1f} s {json.dumps(made.manifest.metrics)}")
         return made
+
+    def seconds(self, wanted: Callable[[str], bool]) -> float:
+        """How long it took to make the artifacts whose names are wanted, whichever call made them."""
+        return sum(json.loads(file.read_text()) for file in self._times("x").parent.glob("*.json") if wanted(file.stem))
+
+    def _times(self, name: str) -> Path:
+        return self.folder / "seconds" / f"{name.replace('/', '-')}.json"
 
     def say(self, text: str) -> None:
         """A line with the seconds since the laboratory opened."""
