@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows import mending, repro
+from flows.lock import born
 from flows.loops import Loop, names, number
 
 SCRATCH = Path(".local/scratch")
@@ -114,7 +115,7 @@ def _unfinished(root: Path) -> list[Path]:
             mark = UNFINISHED.fullmatch(name)
             if mark is not None:
                 inside.remove(name)
-                if not Path(f"/proc/{mark[2]}").exists():
+                if born(int(mark[2])) is None:
                     found.append(Path(folder) / name)
     return found
 

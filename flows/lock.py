@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 MARK = "COEVO_STAGE_OF"
@@ -61,19 +62,38 @@ def mark(root: Path) -> dict[str, str]:
 
 def end_marked(root: Path) -> None:
     """End every process that a flow started for a stage of this repository, whatever group it has moved to."""
-    wanted = f"{MARK}={root.resolve()}".encode()
-    _end(lambda: [pid for pid in _processes() if wanted in _environment(pid) and pid != os.getpid()], os.kill)
+    where = str(root.resolve())
+
+    def marked() -> list[int]:
+        living = psutil.process_iter(["status", "environ"])  # of somebody else's the environment is none
+        return [
+            process.pid
+            for process in living
+            if (process.info["environ"] or {}).get(MARK) == where and _lives(process.info["status"])
+        ]
+
+    _end(lambda: [pid for pid in marked() if pid != os.getpid()], os.kill)
 
 
 def end_group(pid: int) -> None:
     """End a process group."""
-    _end(lambda: [pid] if _group_members(pid) else [], os.killpg)
+    _end(lambda: [pid] if _has_members(pid) else [], os.killpg)
 
 
-def born(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot; none if it is gone or a zombie."""
-    fields = _stat(pid)
-    return fields[19] if fields and fields[0] != "Z" else None
+def born(pid: int) -> float | None:
+    """When a process started, in seconds since boot, which no change of the clock moves; none if it is gone or a
+    zombie."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() - psutil.boot_time() if _lives(process.status()) else None
+    except psutil.Error:
+        return None
+
+
+def is_same(pid: int, since: float) -> bool:
+    """Whether the process that `born` once said this of is still alive; its number may be another one's by now."""
+    now = born(pid)
+    return now is not None and abs(now - since) < 2.0  # boot is known to the second
 
 
 def _end(found: Callable[[], list[int]], send: Callable[[int, int], None]) -> None:
@@ -102,26 +122,16 @@ def _describe(file: Path) -> str:
     )
 
 
-def _processes() -> list[int]:
-    """Living processes; none where the system has no /proc."""
-    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if born(int(folder.name)) is not None]
+def _has_members(group: int) -> bool:
+    """Whether a process group has a living process."""
+    for process in psutil.process_iter(["status"]):
+        try:
+            if os.getpgid(process.pid) == group and _lives(process.info["status"]):
+                return True
+        except OSError:  # gone, or somebody else's
+            continue
+    return False
 
 
-def _group_members(group: int) -> list[int]:
-    """Living processes of a process group."""
-    return [pid for pid in _processes() if (fields := _stat(pid)) and int(fields[2]) == group]
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or somebody else's
-        return []
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on: state, parent, group, ...; none if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return []
+def _lives(status: str) -> bool:
+    return status not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)

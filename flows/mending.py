@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import yaml
 
-from flows.lock import born, write_whole
+from flows.lock import write_whole
 
 DAMAGED = ".local/damaged.json"
 """Where a stage names the damaged input that it ended over (coevo.core.stage)."""
@@ -129,13 +130,13 @@ def _free_dead(file: Path) -> None:
 
 def _is_dvc(pid: int, written: float) -> bool:
     """Whether this process can be the one that wrote its number at or before the time `written`."""
-    ticks = born(pid)
-    if ticks is None:
+    try:
+        process = psutil.Process(pid).as_dict(["name", "cmdline", "create_time", "status"])
+    except psutil.Error:
         return False
-    uptime = float(Path("/proc/uptime").read_text().split()[0])
-    began = time.time() - uptime + int(ticks) / os.sysconf("SC_CLK_TCK")
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().lower()
-    return began <= written + 1.0 and (b"dvc" in words or b"python" in words)
+    words = " ".join([process["name"], *(process["cmdline"] or ())]).lower()  # none of somebody else's
+    lives = process["status"] != psutil.STATUS_ZOMBIE and process["create_time"] <= written + 1.0
+    return lives and ("dvc" in words or "python" in words)
 
 
 def _restore(lock: Path, kept: Path) -> None:
@@ -162,7 +163,7 @@ def is_whole(text: str) -> bool:
 
 
 def _locks(root: Path) -> list[Path]:
-    files = (root / "start" / "dvc.lock", root / "dvc.lock", *root.glob("loops/*/dvc.lock"))
+    files = (root / "start" / "dvc.lock", root / "dvc.lock", *root.glob("loops/**/dvc.lock"))
     return [file for file in files if file.is_file()]
 
 

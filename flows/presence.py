@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from flows.lock import born, repository_lock, write_whole
+from flows.lock import born, is_same, repository_lock, write_whole
 
 FOLDER = ".local/flow_runs"
 _ended: list[Path] = []
@@ -53,7 +53,7 @@ def dead(root: Path) -> list[Path]:
             process = json.loads(file.read_text())
         except FileNotFoundError:  # ended between the listing and the look
             continue
-        if born(process["pid"]) != process["born"]:
+        if not is_same(process["pid"], float(process["born"])):
             found.append(file)
     return found
 

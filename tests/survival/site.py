@@ -14,6 +14,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from flows import lock
 from tests.flows import toys
 
@@ -162,14 +164,12 @@ class Site:
     def processes(self, *words: str) -> list[int]:
         """Living processes in this repository whose command holds all these words."""
         found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                here = (folder / "cwd").resolve() == self.root.resolve()
-                command = (folder / "cmdline").read_bytes().decode().split("\0")
-            except OSError:
-                continue
-            if here and lock.born(int(folder.name)) and all(word in command for word in words):
-                found.append(int(folder.name))
+        for process in psutil.process_iter(["cwd", "cmdline", "status"]):
+            known = process.info
+            here = known["cwd"] is not None and Path(known["cwd"]) == self.root.resolve()
+            command = known["cmdline"] or ()
+            if here and known["status"] != psutil.STATUS_ZOMBIE and all(word in command for word in words):
+                found.append(process.pid)
         return found
 
     def stages(self) -> list[int]:

@@ -10,8 +10,8 @@ import random
 import signal
 import subprocess
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.survival.site import Server, Site, wait_for
@@ -131,8 +131,8 @@ def kill_served(site: Site, server: Server, runner: subprocess.Popen, kind: str)
 def command(pid: int) -> str:
     """Words of a process; empty if it is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
-    except OSError:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
         return ""
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flows import lock
@@ -24,15 +25,13 @@ SECONDS_BETWEEN = (5.0, 40.0)
 def processes(root: Path, word: str) -> list[int]:
     """Living processes of a repository whose command holds `word`, youngest last."""
     found = []
-    for pid in lock._processes():
-        try:
-            here = Path(f"/proc/{pid}/cwd").resolve() == root.resolve()
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
-        except OSError:
-            continue
-        if here and word in command and not command.startswith("/bin/"):
-            found.append(pid)
-    return sorted(found, key=lambda pid: int(lock.born(pid) or 0))
+    for process in psutil.process_iter(["cwd", "cmdline", "status", "create_time"]):
+        known = process.info
+        here = known["cwd"] is not None and Path(known["cwd"]) == root.resolve()
+        command = " ".join(known["cmdline"] or ())
+        if here and word in command and known["status"] != psutil.STATUS_ZOMBIE and not command.startswith("/bin/"):
+            found.append((known["create_time"], process.pid))
+    return [pid for _, pid in sorted(found)]
 
 
 def begin(repository: Repository) -> subprocess.Popen:
