@@ -1,11 +1,14 @@
 # make loop   one round of the loop on this machine: installs what it needs into .venv, runs, says where the report is
+# make loop SYSTEM=worldloop   the same for a published system, a file of configs/system (docs/systems.md)
 # make test   all tests but the long kills and faults
 # make survival  everything killed and broken on purpose: twenty minutes on two idle cores (docs/reliability.md)
 # make clean  remove what `make loop` made, installed packages aside
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 ROUNDS ?= 1
-LOOP ?= default
+SYSTEM ?=
+SCALE ?= laptop
+LOOP ?= $(or $(SYSTEM),default)
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -13,6 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: loop test survival clean
 
 loop: .venv/installed-sim .venv/renderer
+	@test -z "$(SYSTEM)" -o -d "loops/$(LOOP)" || $(BIN)/coevo new $(LOOP) --system $(SYSTEM) --scale $(SCALE)
 	@$(BIN)/coevo run --rounds $(ROUNDS) --loop $(LOOP)
 
 test: .venv/installed-sim-ray-dev .venv/renderer

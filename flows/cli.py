@@ -107,13 +107,20 @@ def serve(
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="small letters, digits, underscores")],
-    source: Annotated[str, typer.Option("--from", help="loop to begin with")] = "default",
+    source: Annotated[str | None, typer.Option("--from", help="loop to begin with; the default one")] = None,
+    system: Annotated[str | None, typer.Option(help="instead: a published system, a file of configs/system")] = None,
+    scale: Annotated[str, typer.Option(help="how large that is, a file of configs/scale")] = "laptop",
 ) -> None:
     """Make a loop of your own: loops/NAME/ with its own stages, parameters, criterion and rounds."""
     from flows import new as new_loop  # its YAML library is needed here alone
 
-    made = new_loop.make(Loop(name), Loop(source))
-    console.print(f"loops/{name} has {len(made)} stages, as '{source}' has them; edit params.yaml and dvc.yaml there")
+    if system is not None and source is not None:
+        raise ValueError(f"--from {source} and --system {system} both say what the loop is made of; give one")
+    if system is None:
+        made, like = new_loop.make(Loop(name), Loop(source or "default")), f"as '{source or 'default'}' has them"
+    else:
+        made, like = new_loop.of_system(Loop(name), system, scale), f"those of '{system}' at the scale '{scale}'"
+    console.print(f"loops/{name} has {len(made)} stages, {like}; edit params.yaml and dvc.yaml there", markup=False)
     console.print(
         f"then: coevo plan --loop {name}, coevo run --loop {name}; restart 'coevo serve' to see it in the page"
     )

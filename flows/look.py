@@ -55,7 +55,7 @@ def plan(
         table.add_column(title, justify="left" if title in ("stage", "as in") else "right", no_wrap=True)
     for each in found:
         table.add_row(
-            each.stage.address.replace(f"{START}:", "start: "),
+            each.stage.address.replace(f"{START}:", "start: ").replace(f"{its.start}:", "own start: "),
             clock(each.seconds) if each.seconds is not None else "?",
             f"{each.mib:,.0f} MiB" if each.mib is not None else "?",
             size(each.bytes) if each.bytes is not None else "?",

@@ -24,6 +24,17 @@ class Before(Config):
     """{earlier: reports of all closed rounds, oldest first}."""
 
 
+class Origin(Config):
+    """What a loop was made of."""
+
+    system: str
+    """File of configs/system, which stands beside round.yaml as system.yaml."""
+    scale: str
+    """File of configs/scale."""
+    sha256: str
+    """Of the system's file."""
+
+
 class OpenRound(Config):
     """round.yaml: what the pipeline's paths are made of."""
 
@@ -33,6 +44,8 @@ class OpenRound(Config):
     parents: dict[str, str]
     """Role -> id of the artifact that this round starts from, for example 'start/policy' or 'default/i001/policy/0'."""
     before: Before = Before()
+    origin: Origin | None = None
+    """Where the loop was made of a published system."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,18 @@ class Loop:
     def pipeline(self) -> str:
         """Its dvc.yaml, relative to the root."""
         return str((self.folder / "dvc.yaml").relative_to(self.root))
+
+    @property
+    def start(self) -> str:
+        """The dvc.yaml of what it begins with, relative to the root; the default loop's is what all loops begin with."""
+        return str((self.folder / START).relative_to(self.root))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The dvc.yaml files with its stages: what all loops begin with, if it reads that; its own start; its rounds."""
+        own = [file for file in dict.fromkeys((self.start, self.pipeline)) if (self.root / file).is_file()]
+        shared = START not in own and any("data/start/" in (self.root / file).read_text() for file in own)
+        return (*([START] if shared and (self.root / START).is_file() else []), *own)
 
     @property
     def round_file(self) -> Path:
@@ -80,7 +105,7 @@ class Loop:
         """Replace round.yaml in one step, so that a kill leaves the old one or the new one."""
         comment = "# The open round. Written when a round is opened; dvc.yaml makes its paths of it.\n"
         partial = self.round_file.with_suffix(".yaml.partial")
-        partial.write_text(comment + yaml.safe_dump(opened.model_dump(), sort_keys=False))
+        partial.write_text(comment + yaml.safe_dump(opened.model_dump(exclude_none=True), sort_keys=False))
         os.replace(partial, self.round_file)
 
     def stages(self) -> tuple[graph.Stage, ...]:
@@ -89,9 +114,8 @@ class Loop:
         ValueError where a params.yaml lacks what they read or holds what none of them does, and where they read a file
         or folder that is not there and that none of them makes.
         """
-        files = [file for file in (START, self.pipeline) if (self.root / file).is_file()]
-        stages = graph.read(self.root, files)
-        graph.check_parameters(self.root, files, stages)
+        stages = graph.read(self.root, self.files)
+        graph.check_parameters(self.root, self.files, stages)
         graph.check_inputs(self.root, stages, str(self.data(self.open_round().round).relative_to(self.root)))
         return stages
 

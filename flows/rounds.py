@@ -27,8 +27,7 @@ SEAL, UNFINISHED = "sealed.dvc", "sealed.unfinished"
 def left_to_do(loop: Loop) -> list[graph.Stage]:
     """Stages that changed, or read from one that did, in order. Empty when the open round is finished."""
     stages = loop.stages()
-    files = [file for file in (START, loop.pipeline) if (loop.root / file).is_file()]
-    stale = graph.downstream(stages, repro.status(loop.root, files))
+    stale = graph.downstream(stages, repro.status(loop.root, loop.files))
     return [stage for stage in stages if stage.address in stale]
 
 
@@ -43,6 +42,7 @@ def open_next(loop: Loop) -> str:
         round=round_id(number(closed.round) + 1),
         parents=next_parents(loop, closed, decision.parents),
         before=before(loop, closed),
+        origin=closed.origin,
     )
     _record(loop, closed)
     # From here on `reconcile` can do the rest. DVC refuses two owners of one path, so the pointer moves first.
@@ -111,7 +111,8 @@ def commit(loop: Loop, round: str) -> None:
     tag = f"{loop.name}/{round}"
     if _git(loop.root, "rev-parse", "--verify", "--quiet", f"refs/tags/{tag}"):
         return
-    files = [loop.rounds / round, loop.round_file, loop.folder / "dvc.lock", loop.root / "start" / "dvc.lock"]
+    starts = (place.replace("dvc.yaml", "dvc.lock") for place in dict.fromkeys((START, loop.start)))
+    files = [loop.rounds / round, loop.round_file, loop.folder / "dvc.lock", *(loop.root / file for file in starts)]
     paths = [str(file.relative_to(loop.root)) for file in files if file.exists()]
     decision = loop.decision(round)
     said = f"Close round {round} of loop {loop.name}" + (f": {decision.outcome}, {decision.reason}" if decision else "")
@@ -151,7 +152,7 @@ def _record(loop: Loop, closed: OpenRound) -> None:
     """Fill rounds/<id>/ with all that says how the round came about, the seal last and under an unfinished name."""
     folder = loop.rounds / closed.round
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("dvc.lock", "params.yaml", "round.yaml", "criterion.yaml"):
+    for name in ("dvc.lock", "params.yaml", "round.yaml", "criterion.yaml", "system.yaml"):
         if (loop.folder / name).is_file():
             shutil.copyfile(loop.folder / name, folder / name)
     shutil.copyfile(loop.data(closed.round) / "decision" / "decision.json", folder / "decision.json")

@@ -115,7 +115,7 @@ def _record(root: Path, stage: Stage) -> Path:
 
 def _chosen(stage: Stage, only: list[str]) -> bool:
     return any(
-        (name == "start" and stage.address.startswith(f"{START}:")) or name in (stage.name, stage.name.split("@")[0])
+        (name == "start" and f"{START}:" in stage.address) or name in (stage.name, stage.name.split("@")[0])
         for name in only
     )
 

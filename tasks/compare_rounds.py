@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from pydantic import NonNegativeInt
 
@@ -19,9 +20,10 @@ from coevo.evaluation.report import charts
 from coevo.evaluation.report.data import Curve, EarlierRound, ReportData, Source, figures
 from coevo.evaluation.report.render import headline, render
 from coevo.evaluation.report.sentences import findings, title
-from coevo.records.base import Config
+from coevo.records.base import Config, read_yaml
 from coevo.records.interface import Interface
 from coevo.records.outcomes import Admission, Calibration, Decision, Evaluation, Figure, Mismatch
+from coevo.records.system import System
 from coevo.rl.seeds import judge
 
 PANELS = (
@@ -51,6 +53,7 @@ class Inputs:
     replays: tuple[Artifact, ...] = stage.artifact_list("replay", "their closed-loop replays")
     controls: tuple[Artifact, ...] = stage.artifact_list("admission", "admissions of control arms")
     earlier: tuple[Artifact, ...] = stage.artifact_list("report", "reports of earlier rounds, oldest first")
+    system: Path | None = stage.config_file("system whose published figures stand beside ours", optional=True)
 
 
 class Params(Config):
@@ -122,6 +125,7 @@ def assemble(inputs: Inputs, params: Params) -> ReportData:
         curves=(*curves((inputs.world_model,)), *curves(inputs.policies)),
         earlier=tuple(_earlier(each) for each in inputs.earlier), sources=_sources(inputs),
         seeds={policy.id: policy.manifest.seed for policy in inputs.policies},
+        system=None if inputs.system is None else System.parse(read_yaml(inputs.system), str(inputs.system)),
     )
 
 
@@ -170,7 +174,8 @@ def _sources(inputs: Inputs) -> tuple[Source, ...]:
     listed = []
     for field in fields(inputs):
         value = getattr(inputs, field.name)
-        for artifact in value if isinstance(value, tuple) else (value,):
+        given = value if isinstance(value, tuple) else (value,)
+        for artifact in (each for each in given if isinstance(each, Artifact)):
             made, role = artifact.manifest, field.name.replace("_", " ")
             listed.append(Source(role, made.id, made.stage, made.seed, made.sha256))
     return tuple(listed)

@@ -8,6 +8,7 @@ from coevo.episodes.importers.config import read_config as read_import
 from coevo.policies.build import read_config as read_policy
 from coevo.records.base import read_yaml
 from coevo.records.outcomes import Criterion
+from coevo.records.system import Scale, System
 from coevo.rewards.build import read_config as read_reward
 from coevo.rl.config import Algorithm
 from coevo.simulators.build import read_config
@@ -21,6 +22,8 @@ PARSERS = {
     "world_model": WorldModelConfig.parse,
     "reward": read_reward,
     "algorithm": Algorithm.parse,
+    "system": System.parse,
+    "scale": Scale.parse,
 }
 FILES = sorted((ROOT / "configs").rglob("*.yaml"))
 

@@ -1,11 +1,14 @@
 """A round's records with the prototype's numbers, for the report's tests."""
 
+from pathlib import Path
+
 import torch
 
 from coevo.core import random
 from coevo.evaluation import strips
 from coevo.evaluation.drive import drive, reached
 from coevo.evaluation.report.data import Curve, EarlierRound, ReportData, Source
+from coevo.records.base import read_yaml
 from coevo.records.outcomes import (
     Admission,
     Breakdown,
@@ -24,8 +27,10 @@ from coevo.records.outcomes import (
     StateScore,
     TruthStability,
 )
+from coevo.records.system import System
 from tests.doubles import TOY, ToyDream, ToyReward, ToySimulator, toy_state
 
+SYSTEM = Path(__file__).resolve().parents[2] / "configs/system/rl_inside_world_models.yaml"
 REWARD, REFEREE = "default/start/reward", "default/start/referee"
 BEFORE, AFTER = "default/start/world_model_expert", "default/i001/world_model"
 
@@ -283,4 +288,5 @@ def sample(admitted=True, seeds=5, earlier=False, films=None):
             )
         ),
         seeds={name: index for index, name in enumerate(names)},
+        system=System.parse(read_yaml(SYSTEM), str(SYSTEM)),
     )

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 
 from coevo.evaluation.report.data import Curve, ReportData, figures, seed_label, tail
-from coevo.evaluation.report.published import RL_INSIDE_WORLD_MODELS
 from coevo.evaluation.report.sentences import signed_points
 from coevo.records.outcomes import Admission, Fidelity, Interval
 
@@ -106,10 +105,12 @@ def gain_forest(data: ReportData) -> str:
     if len(rows) > 1 and mean is not None:
         rows.append(("mean", mean))
     figure, axes = _axes(5.2, 0.9 + 0.42 * len(rows))
-    reference = next(each for each in RL_INSIDE_WORLD_MODELS if each.metric == "gain")
     axes.axvline(0, color=SOFT, lw=1)
-    axes.axvline(reference.value, color=LINE, lw=1.2, ls=(0, (3, 3)))
-    axes.text(reference.value, -0.72, " published mean", fontsize=8.5, color=SOFT, va="center")
+    claims = data.system.claims if data.system is not None else ()
+    published = next((each.published for each in claims if each.metric == "gain"), None)
+    if published is not None:
+        axes.axvline(published, color=LINE, lw=1.2, ls=(0, (3, 3)))
+        axes.text(published, -0.72, " published", fontsize=8.5, color=SOFT, va="center")
     for height, (label, found) in enumerate(rows):
         whole = label == "mean"
         colour = AFTER if whole or found.low > 0 else BEFORE if found.high < 0 else SOFT
@@ -118,7 +119,7 @@ def gain_forest(data: ReportData) -> str:
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.set(ylim=(len(rows) - 0.4, -1.1), xlabel="gain in success on sealed states, points")
     low, high = axes.get_xlim()
-    axes.set_xlim(min(low, -0.05), max(high, reference.value + 0.03))
+    axes.set_xlim(min(low, -0.05), max(high, (published or 0.0) + 0.03))
     _percent(axes.xaxis, signed=True)
     axes.grid(False)
     return _svg(figure, "Gain of each training seed")

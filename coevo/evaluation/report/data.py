@@ -19,6 +19,7 @@ from coevo.records.outcomes import (
     Interval,
     Mismatch,
 )
+from coevo.records.system import System
 
 ENOUGH_SEEDS = 3
 """Training seeds from which a mean over them is shown: Student's interval of two spans most of the scale."""
@@ -77,6 +78,8 @@ class ReportData:
     sources: tuple[Source, ...] = ()
     seeds: dict[str, int] = field(default_factory=dict)
     """Training seed of each policy, by its id."""
+    system: System | None = None
+    """The published system that the loop follows, with the figures that it reports."""
 
     @property
     def trained(self) -> bool:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from coevo.evaluation.report import charts, pictures, sentences, trust
 from coevo.evaluation.report.data import ReportData, figures, seed_label, tail
-from coevo.evaluation.report.published import RL_INSIDE_WORLD_MODELS
 from coevo.evaluation.strips import Strip
 from coevo.records.outcomes import Interval, StateFidelity
 
@@ -156,10 +155,11 @@ def _published(data: ReportData) -> list[tuple[str, str, str, str]]:
     """(quantity, theirs, their detail, ours)."""
     ours = {(figure.metric, figure.arm): figure for figure in figures(data)}
     rows = []
-    for each in RL_INSIDE_WORLD_MODELS:
+    for each in data.system.claims if data.system is not None else ():
         found = ours.get((each.metric, each.arm))
         skip = found is None or (each.arm == "trained policy" and not data.trained)
-        rows.append((each.quantity, f"{each.value:.3f}", each.detail, "–" if skip else f"{found.value:.3f}"))
+        theirs = "–" if each.published is None else f"{each.published:.3f}"
+        rows.append((each.says, theirs, each.over, "–" if skip else f"{found.value:.3f}"))
     return rows
 
 
