@@ -123,7 +123,7 @@ def test_the_doctor_names_what_is_broken_and_how_to_mend_it(tmp_path, monkeypatc
 
 def test_each_entry_for_a_work_pool_names_a_flow_and_a_loop():
     entries = yaml.safe_load((toys.PROJECT / "prefect.yaml").read_text())["deployments"]
-    flows = [entry["entrypoint"].split(":") for entry in entries if entry["parameters"] == {"loop": "default"}]
+    flows = [entry["entrypoint"].rsplit(".", 1) for entry in entries if entry["parameters"] == {"loop": "default"}]
     assert [name for _, name in flows] == ["coevolve", "run_round", "run_one_stage"]
-    for file, name in flows:
-        assert f"\ndef {name}(" in (toys.PROJECT / file).read_text()
+    for module, name in flows:
+        assert f"\ndef {name}(" in (toys.PROJECT / f"{module.replace('.', '/')}.py").read_text()
