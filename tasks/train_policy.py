@@ -69,8 +69,9 @@ class Params(Config):
     validation_repeats: PositiveInt = 1
     """Episodes from each of them per check."""
     patience: PositiveInt = 2
-    """Checks in a row after which training stops: all below the start policy, or all alarms. An alarm is a dreamed
-    success that rose since the best check while neither validation nor replay did."""
+    """Checks in a row after which training stops: all below the start policy, or all alarms with a loss. An alarm is a
+    dreamed success that rose since the best check while neither validation nor replay did; a loss, that these two
+    together fell by more than chance."""
     probe_states: NonNegativeInt = 16
     """Validation states from which each check dreams, to replay what was won there; 0 replays nothing and cannot
     raise an alarm."""

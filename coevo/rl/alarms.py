@@ -41,7 +41,8 @@ class Validation:
     every: int
     """Updates between checks."""
     patience: int
-    """Checks in a row after which a rule stops training: all below the start policy, or all of them alarms."""
+    """Checks in a row after which a rule stops training: all below the start policy, or all of them alarms at which
+    the witnesses fell."""
     episodes: int
     """Episodes of a check: what a difference is held against."""
     probe: Callable[[int], Probed] | None = None
@@ -83,6 +84,32 @@ def is_alarm(best: Check, now: Check) -> bool:
     return not rose(then.confirmed / then.won, then.won, latest.confirmed / latest.won, latest.won)
 
 
+SURE = 1.2816
+"""Standard errors of a one-sided test at 90%."""
+
+
+def fell(best: Check, now: Check, episodes: int) -> bool:
+    """Whether the witnesses, validation and replay, say together that the policy became worse since the best check.
+
+    Their two differences over their standard errors are pooled (Stouffer), so that a best check, which is the luckiest
+    of several, does not stop a run for the noise of one witness.
+    """
+    shares = [(best.success, episodes, now.success, episodes)]
+    if best.probed is not None and now.probed is not None and best.probed.won and now.probed.won:
+        then, latest = best.probed, now.probed
+        shares.append((then.confirmed / then.won, then.won, latest.confirmed / latest.won, latest.won))
+    return sum(drop(*share) for share in shares) / math.sqrt(len(shares)) > SURE
+
+
+def drop(before: float, episodes_before: int, after: float, episodes_after: int) -> float:
+    """How far a share fell, in standard errors of the difference; one more success and failure each are imagined."""
+    error = 0.0
+    for share, count in ((before, episodes_before), (after, episodes_after)):
+        smooth = (share * count + 1.0) / (count + 2.0)
+        error += smooth * (1.0 - smooth) / count
+    return (before - after) / math.sqrt(error)
+
+
 @dataclass
 class Watch:
     """The checks of one run: applies the rules, and keeps the weights of the best check (the later one of equals)."""
@@ -110,7 +137,7 @@ class Watch:
                 numbers["probe_mismatch"] = now.probed.mismatch
         if self.checks:
             self._judge(now)
-            numbers["alarm"] = float(self._alarms > 0)
+            numbers["alarm"] = float(is_alarm(self.best, now))
         if not self.checks or now.success >= self.best.success:
             self.best, self.weights = now, moving_weights(self.policy)
         self.checks.append(now)
@@ -119,7 +146,8 @@ class Watch:
     def _judge(self, now: Check) -> None:
         start, validation = self.checks[0], self.validation
         self._below = self._below + 1 if validation.is_below(now.success, start.success) else 0
-        self._alarms = self._alarms + 1 if is_alarm(self.best, now) else 0
+        harmed = is_alarm(self.best, now) and fell(self.best, now, validation.episodes)
+        self._alarms = self._alarms + 1 if harmed else 0
         if self._below >= validation.patience:
             self.stopped = (
                 f"after update {now.update}: validation success {now.success:.3f} was clearly below the start "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coevo.rl import training
-from coevo.rl.alarms import Check, Probed, Validation, is_alarm, rose
+from coevo.rl.alarms import Check, Probed, Validation, drop, fell, is_alarm, rose
 from tests.doubles import toy_state
 from tests.rl.examples import changed, dream_roll, make_policy, small, weights_of
 
@@ -44,6 +44,31 @@ def test_an_alarm_needs_dreams_that_rise_and_no_witness_that_does(now, expected)
 
 def test_dreams_that_begin_without_a_success_are_witnessed_by_validation_alone():
     assert is_alarm(Check(0, 0.5, Probed(64, 0, 0)), Check(4, 0.45, Probed(64, 60, 40)))
+
+
+def test_a_drop_is_measured_in_errors_of_the_difference():
+    # (48 + 1) / 98 = 0.5 and (38 + 1) / 98 = 0.398: sqrt((0.25 + 0.2396) / 96) = 0.0714.
+    assert drop(48 / 96, 96, 38 / 96, 96) == pytest.approx((10 / 96) / 0.0714, abs=0.002)
+    assert drop(0.5, 96, 0.5, 96) == 0.0 and drop(0.5, 96, 0.6, 96) < 0
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (Check(12, 40 / 64, Probed(16, 16, 11)), False),  # 3 of 64 fewer, 11 of 16 replayed: chance
+        (Check(12, 39 / 64, Probed(16, 16, 9)), True),  # a little of both is enough
+        (Check(12, 33 / 64, None), True),  # ten fewer of 64, without a probe
+        (Check(12, 43 / 64, Probed(16, 16, 13)), False),
+    ],
+)
+def test_witnesses_are_heard_together(now, expected):
+    assert fell(Check(4, 43 / 64, Probed(16, 13, 11)), now, 64) == expected
+
+
+def test_alarms_without_a_loss_stop_nothing():
+    low, high = Probed(16, 8, 6), Probed(16, 15, 11)
+    _, _, outcome, lines = run([0.50, 0.49, 0.48, 0.49], [low, high, high, high], updates=3)
+    assert outcome.stopped == "" and [numbers.get("alarm") for _, numbers in lines] == [None, 1.0, 1.0, 1.0]
 
 
 def run(successes, probes, patience=2, updates=9):
