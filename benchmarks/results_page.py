@@ -25,10 +25,15 @@ FIDELITY = {
     "fake_success_all": "fake success", "recall_all": "recall", "fake_success_mixed": "fake, mixed states",
     "recall_mixed": "recall, mixed", "fake_success_same": "fake, same-outcome states", "psnr_failures": "PSNR failures",
     "psnr_successes": "PSNR successes", "mismatch_start_policy": "replay mismatch of the start policy",
+    "mismatch_evolved_policy": "replay mismatch of the evolved policy",
+    "fake_success_recorded_history": "fake, recorded history", "recall_recorded_history": "recall, recorded history",
+    "pairs_told_apart": "pairs told apart", "verdicts_flipped_by_noise": "verdicts flipped by noise",
 }  # fmt: skip
 TRAINING = {
     "success": "success", "gain": "gain over the start policy", "mismatch": "replay mismatch",
-    "dreamed_success": "dreamed success", "simulator_episodes": "simulator episodes",
+    "dreamed_success": "dreamed success", "useful_frames": "useful frames",
+    "median_explained_variance": "explained variance (median)", "median_kl": "KL (median, nat)",
+    "median_clipped": "ratios clipped (median)", "simulator_episodes": "simulator episodes",
     "dreamed_episodes": "dreamed episodes",
 }  # fmt: skip
 
@@ -42,10 +47,13 @@ def main() -> None:
     intro = FOLDER / f"{args.name}.intro.md"
     parts = [intro.read_text().strip()]
     figures = in_order(figures)
-    parts += ["## Outcome fidelity", table(figures, FIDELITY), "## Training", table(figures, TRAINING, by_seed=True)]
-    summary = summaries(figures)
-    if summary:
-        parts += ["## Over training seeds", summary]
+    for title, text in (
+        ("Outcome fidelity", table(figures, FIDELITY)),
+        ("Over training seeds", summaries(figures)),
+        ("Training", table(figures, TRAINING, by_seed=True)),
+    ):
+        if text:
+            parts += [f"## {title}", text]
     if args.films:
         picture = FOLDER / f"{args.name}_films.png"
         films(args.films).save(picture, optimize=True)
@@ -67,6 +75,8 @@ def table(figures: Sequence[Figure], columns: dict[str, str], by_seed: bool = Fa
     if by_seed:
         arms = [arm for arm in arms if (arm, "success") in cells]
     shown = [metric for metric in columns if any((arm, metric) in cells for arm in arms)]
+    if not shown:
+        return ""
     lines = ["| arm | " + " | ".join(columns[metric] for metric in shown) + " |", "|---" * (len(shown) + 1) + "|"]
     for arm in arms:
         lines.append("| " + " | ".join([arm, *(cell(cells.get((arm, metric))) for metric in shown)]) + " |")

@@ -45,13 +45,19 @@ class Controls(Trials):
     def run(self) -> None:
         """Seed by seed, so that what is there when time is up compares like with like."""
         self.begin()
+        if self.args.admit:
+            self.admission_rollouts = self.work.rollouts(
+                "admission_rollouts", self.start, self.work.states("admission", 144), 4
+            )
+            self.admit("mix", self.mix)
+            self.write()
         seeds, parts = range(self.args.seeds), self.args.parts
         runs: list[tuple] = []
         if "budgets" in parts:
             budgets = self.args.budgets
             runs += [(self.budget, arm, seed, size) for seed in seeds for size in budgets for arm in BUDGET_ARMS]
         if "recipes" in parts:
-            runs += [(self.recipe, name, seed) for seed in seeds for name in RECIPES]
+            runs += [(self.recipe, name, seed) for seed in seeds for name in self.args.recipes]
         if "sampling" in parts:
             runs += [(self.sampled, name, seed) for seed in seeds for name in SAMPLING]
         for function, name, seed, *more in runs:
@@ -145,6 +151,8 @@ class Controls(Trials):
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--parts", nargs="+", default=["budgets"], choices=["budgets", "recipes", "sampling"])
+    parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=RECIPES)
+    parser.add_argument("--admit", action="store_true", help="hold the world model against admission states first")
     parser.add_argument("--budgets", nargs="+", type=int, default=[250, 500, 1000], help="simulator episodes in all")
     parser.add_argument("--simulator-states", type=int, default=4, help="initial states of an update in the simulator")
     parser.add_argument("--clone-steps", type=int, default=500)
