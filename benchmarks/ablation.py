@@ -205,7 +205,7 @@ class Reader:
         self.interface = self.reward.interface
         self.recorded = recorded_episodes(ablation.evaluated, self.interface)
         self.pairs = recorded_episodes(ablation.counterfactuals, self.interface)
-        self.at = read_first(self.reward, self.recorded.frames, self.recorded)
+        self.at = read_first(self.reward, self.recorded.seen)
 
     def floor(self) -> list[Figure]:
         """The reward on the simulator's own frames."""
@@ -219,8 +219,8 @@ class Reader:
         if kept.exists():
             return [Figure.model_validate(row) for row in json.loads(kept.read_text())]
         dream = Dream(worlds.load(model, best_device()), steps=sampling)
-        frames = open_loop(dream, self.recorded, self.recorded.keys(0))
-        read_at = {SIMULATOR: self.at, name: read_first(self.reward, frames, self.recorded)}
+        drawn = open_loop(dream, self.recorded, self.recorded.keys(0))
+        read_at = {SIMULATOR: self.at, name: read_first(self.reward, drawn)}
         judged = Judged(name, "reward", dream, self.reward, self.recorded, self.interface, read_at, 0)
         rows = fidelity(
             judged.read(name), self.recorded.truth, self.recorded.states, arm=name, reader="reward", stream=(0,)
@@ -235,7 +235,8 @@ class Reader:
         noise = judged.noise(1, silent)
         figures += self._figure("verdicts_flipped_by_noise", name, noise.flipped)
         figures += pixel_figures(
-            self.recorded.frames.numpy()[:64], frames.numpy()[:64], self.recorded.truth[:64], arm=name, task=self.task
+            self.recorded.frames.numpy()[:64], drawn.frames.numpy()[:64], self.recorded.truth[:64], arm=name,
+            task=self.task,
         )
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")

@@ -52,13 +52,13 @@ def main() -> None:
     ablation = Ablation(Collection(lab, TASKS[args.task], args.workers, args.scale), args)
     reader = Reader(ablation)
     recorded = reader.recorded
-    drawn = {SIMULATOR: recorded.frames}
+    drawn = {SIMULATOR: recorded.seen}
     for name in READ:
         model = ablation.model(name, ARMS[name])
         drawn[name] = open_loop(Dream(worlds.load(model, best_device())), recorded, recorded.keys(0))
     readings = {
-        f"{arm}, {label}": read_first(by, frames, recorded) < recorded.frames.shape[1]
-        for arm, frames in drawn.items()
+        f"{arm}, {label}": read_first(by, seen) < recorded.frames.shape[1]
+        for arm, seen in drawn.items()
         for label, by in (
             ("reward", reader.reward),
             *((f"{k} frames in a row", Consecutive(reader.reward, k)) for k in IN_A_ROW),

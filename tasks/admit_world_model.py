@@ -6,16 +6,18 @@ Refused, the stage still succeeds: the gate's answer is admission.json, and `tra
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from coevo import judges
 from coevo.core import artifacts, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
-from coevo.core.protocols import Environment, RewardModel
+from coevo.core.judging import judge
+from coevo.core.protocols import Environment, Judge
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
 from coevo.core.types import InitialState
@@ -32,7 +34,6 @@ from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
 from coevo.records.interface import Interface, require_same
 from coevo.records.outcomes import Admission, Breakdown, Criterion, Fidelity
-from coevo.rewards import build as rewards
 from coevo.rollout import rollout
 from coevo.simulators import build as simulators
 from coevo.simulators.perturbations import FAMILIES
@@ -86,7 +87,8 @@ def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
     """Check the interface, measure fidelity and mismatch, hold them against the criterion, write admission.json."""
     criterion = Criterion.parse(read_yaml(inputs.criterion), str(inputs.criterion))
     dream = worlds.dream(inputs.world_model, best_device())
-    reward = rewards.load(inputs.reward, best_device())
+    reward = judges.load(inputs.reward, best_device())
+    judges.require_own(reward, inputs.world_model)
     states, interface = read_states(inputs.states)
     for artifact, part in ((inputs.world_model, dream), (inputs.reward, reward)):
         require_same(part.interface, artifact.id, interface, inputs.states.id)
@@ -121,36 +123,38 @@ def _replay(inputs, params, run, dream, reward, simulator, states) -> Replay:
     stream = (run.seed, "admission")
     run.progress("closed-loop replay", 0, 1)
     dreamed = rollout(dream, policy, repeated(states, params.repeats), stream=stream, source="dream")
-    verdicts = reward.verdicts(dreamed.frames, [start.instruction for start in dreamed.starts])
-    done = replay(dreamed, verdicts, simulator, world_model=inputs.world_model.id, stream=stream)
+    done = replay(dreamed, judge(reward, dreamed.seen), simulator, world_model=inputs.world_model.id, stream=stream)
     run.progress("closed-loop replay", 1, 1)
     return done
 
 
 def _judged(
-    inputs: Inputs, params: Params, run: Run, dream: Environment, reward: RewardModel, recorded: Recorded, interface
+    inputs: Inputs, params: Params, run: Run, dream: Environment, reward: Judge, recorded: Recorded, interface
 ) -> tuple[tuple[Fidelity, ...], Judged]:
     """Verdicts of every reader on every arm's frames; film strips and pixel metrics on the way."""
-    drawn = {SIMULATOR: recorded.frames}
+    drawn = {SIMULATOR: recorded.seen}
     for base in inputs.base_world_models:
         before = worlds.dream(base, best_device())
         require_same(before.interface, base.id, interface, inputs.episodes.id)
         drawn[base.id] = open_loop(before, recorded, recorded.keys(run.seed), progress=_draws(run, base.id))
     arm = inputs.world_model.id
     drawn[arm] = open_loop(dream, recorded, recorded.keys(run.seed), progress=_draws(run, arm))
-    readers: dict[str, RewardModel] = {inputs.reward.id: reward}
+    readers: dict[str, Judge] = {inputs.reward.id: reward}
     if inputs.referee is not None:
-        readers[inputs.referee.id] = rewards.load(inputs.referee, best_device())
+        readers[inputs.referee.id] = judges.load(inputs.referee, best_device())
         require_same(readers[inputs.referee.id].interface, inputs.referee.id, interface, inputs.episodes.id)
     rows: list[Fidelity] = []
     read_at: dict[str, np.ndarray] = {}
     for reader, model in readers.items():
-        for name, frames in drawn.items():
-            first = read_first(model, frames, recorded)
+        for name, seen in drawn.items():
+            # What a head said while it drew counts for the reward that was calibrated for it, and in its own arm.
+            own = (reader, name) == (inputs.reward.id, arm)
+            first = read_first(model, seen if own else replace(seen, probability=None))
             read_at.setdefault(name, first)  # the reward's own reading, not the referee's
             success = first < recorded.frames.shape[1]
             rows += fidelity(success, recorded.truth, recorded.states, arm=name, reader=reader, stream=(run.seed,))
-    _keep_pictures(run, params, drawn, read_at, recorded, interface.task)
+    films = {name: seen.frames for name, seen in drawn.items()}
+    _keep_pictures(run, params, films, read_at, recorded, interface.task)
     return tuple(rows), Judged(arm, inputs.reward.id, dream, reward, recorded, interface, read_at, run.seed)
 
 

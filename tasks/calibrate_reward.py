@@ -1,8 +1,9 @@
 """Train the reward model once, calibrate it on held-out simulator episodes, and freeze it by hash.
 
-A model that has nothing to train (a frozen vision-language model) is calibrated on all episodes. Later rounds hand in
-the frozen model instead of a configuration: its weights and threshold stay, and its precision and recall are measured
-again on the new rollouts.
+A model that has nothing to train (a frozen vision-language model) is calibrated on all episodes, and a world model's
+own head on those from initial states that the world model was not trained on. Later rounds hand in the frozen model
+instead of a configuration: its weights and threshold stay, and its precision and recall are measured again on the new
+rollouts.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from coevo import judges
 from coevo.core import random, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.checkpoints import Checkpoint
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
+from coevo.core.types import Seen
 from coevo.episodes import store
 from coevo.evaluation.drive import reached
 from coevo.records.base import Config, read_yaml
@@ -27,7 +30,8 @@ from coevo.records.interface import Interface, require_same
 from coevo.records.outcomes import Calibration
 from coevo.rewards import build, classifier
 from coevo.rewards.calibration import Given, Looked, Threshold, calibrate, scores, single_frames, sweep, value_order
-from coevo.rewards.config import ClassifierTraining, WindowConfig, WindowTraining
+from coevo.rewards.config import ClassifierTraining, WindowConfig, WindowTraining, WorldModelHeadConfig
+from coevo.rewards.own_head import OwnHeadReward
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Inputs:
     episodes: tuple[Artifact, ...] = stage.artifact_list("episodes", "simulator episodes with their truth")
     config: Path | None = stage.config_file("reward configuration, a file of configs/reward", optional=True)
     reward: Artifact | None = stage.artifact("reward_model", "a frozen reward model to measure again", optional=True)
+    world_model: Artifact | None = stage.artifact("world_model", "whose head is to be calibrated", optional=True)
 
 
 class Params(Config):
@@ -50,12 +55,17 @@ class Params(Config):
     """Readings, on the scale of 0 to 1, at which accuracy, precision, recall and F1 are written too."""
 
 
+TENSORS = ("frames", "actions", "proprio", "success", "progress")
+
+
 @dataclass(frozen=True)
 class _Episodes:
     """All episodes, one after the other."""
 
     interface: Interface
     frames: Tensor
+    actions: Tensor
+    proprio: Tensor
     success: Tensor
     progress: Tensor
     states: list[str]
@@ -65,29 +75,41 @@ class _Episodes:
         """Some of them."""
         index = rows.nonzero().flatten().tolist()
         picked = [[values[row] for row in index] for values in (self.states, self.instructions)]
-        return _Episodes(self.interface, self.frames[rows], self.success[rows], self.progress[rows], *picked)
+        return _Episodes(self.interface, *(getattr(self, name)[rows] for name in TENSORS), *picked)
+
+    @property
+    def seen(self) -> Seen:
+        """What a reward model reads."""
+        return Seen(self.frames, tuple(self.instructions), self.proprio[:, 0], self.actions)
 
 
 def calibrate_reward(inputs: Inputs, params: Params, run: Run) -> Result:
     """Fit on one part of the initial states, calibrate on the rest; or measure a frozen model on all of them."""
     if (inputs.config is None) == (inputs.reward is None):
         raise ValueError("give either --config (train a reward model) or --reward (measure a frozen one again)")
+    if inputs.reward is not None and inputs.world_model is not None:
+        raise ValueError("--world-model goes with --config: a frozen reward keeps the world model whose head it is")
     episodes = _read(inputs)
     if inputs.reward is not None:
-        model, judged, seen = build.load(inputs.reward, best_device()), episodes, []
+        model, judged, seen = judges.load(inputs.reward, best_device()), episodes, []
         require_same(model.interface, inputs.reward.id, episodes.interface, inputs.episodes[0].id)
         choice = params.threshold or Given(value=model.calibration.threshold)
     else:
         config = build.read_config(read_yaml(inputs.config), str(inputs.config))
-        model = build.build(config, episodes.interface, run.seed).to(best_device())
-        judged, seen = _fit(model, episodes, params, run)
+        if isinstance(config, WorldModelHeadConfig):
+            model = _own_head(inputs, config, episodes)
+            judged = _unseen(episodes, inputs.world_model)
+            seen = sorted(set(judged.states))
+        else:
+            model = build.build(config, episodes.interface, run.seed).to(best_device())
+            judged, seen = _fit(model, episodes, params, run)
         given = getattr(config, "threshold", None)
         choice = params.threshold or (None if given is None else Given(value=given))
-    weights = build.save_weights(model, run.folder)
+    weights = judges.save(model, run.folder, inputs.reward or inputs.world_model)
     calibration, order = _calibrate(model, judged, choice, weights, params.sweep, run.folder)
     if inputs.reward is not None and params.threshold is None:
         calibration = calibration.model_copy(update={"threshold_from": model.calibration.threshold_from})
-    (run.folder / "calibration.json").write_text(calibration.model_dump_json(indent=1) + "\n")
+    (run.folder / build.CALIBRATION).write_text(calibration.model_dump_json(indent=1) + "\n")
     named = ("threshold", "trigger_rate", "precision", "recall", "false_positive_rate", "n")
     metrics = {name: getattr(calibration, name) for name in named} | {"value_order": order}
     return Result("reward_model", metrics, seen)
@@ -104,9 +126,30 @@ def _read(inputs: Inputs) -> _Episodes:
     for item, part in zip(inputs.episodes, arrays, strict=True):
         part.require_truth(item.id)
     return _Episodes(
-        interface, *(torch.cat([getattr(part, name) for part in arrays]) for name in ("frames", "success", "progress")),
+        interface, *(torch.cat([getattr(part, name) for part in arrays]) for name in TENSORS),
         *([value for part in arrays for value in getattr(part, name)] for name in ("states", "instructions")),
     )  # fmt: skip
+
+
+def _own_head(inputs: Inputs, config: WorldModelHeadConfig, episodes: _Episodes) -> OwnHeadReward:
+    if inputs.world_model is None:
+        raise ValueError(f"{inputs.config} is a world model's own head: give that world model with --world-model")
+    model = judges.own_head(inputs.world_model, config, best_device())
+    require_same(model.interface, inputs.world_model.id, episodes.interface, inputs.episodes[0].id)
+    return model
+
+
+def _unseen(episodes: _Episodes, world_model: Artifact) -> _Episodes:
+    """Those from initial states that neither the world model nor one before it was trained on."""
+    lineage = world_model.lineage().values()
+    trained_on = {state for node in lineage if node["kind"] == "world_model" for state in node["states"]}
+    unseen = torch.tensor([state not in trained_on for state in episodes.states])
+    if not unseen.any():
+        raise ValueError(
+            f"{world_model.id} was trained on all {len(set(episodes.states))} initial states of these episodes; "
+            "calibrate its head on others: raise 'validation_share' of build_dataset, or collect more states"
+        )
+    return episodes.of(unseen)
 
 
 def _fit(model: nn.Module, episodes: _Episodes, params: Params, run: Run) -> tuple[_Episodes, list[str]]:
@@ -136,11 +179,12 @@ def _fit(model: nn.Module, episodes: _Episodes, params: Params, run: Run) -> tup
 
 
 def _calibrate(
-    model: nn.Module, episodes: _Episodes, choice: Threshold | None, weights: str, levels: Sequence[float], folder: Path
-) -> tuple[Calibration, float]:
+    model: nn.Module | OwnHeadReward, episodes: _Episodes, choice: Threshold | None, weights: str,
+    levels: Sequence[float], folder: Path,
+) -> tuple[Calibration, float]:  # fmt: skip
     """The calibration, and how well readings of successes rise with time; sweep.json has the scores at all `levels`."""
     interface = episodes.interface
-    readings = read(model, episodes.frames, episodes.instructions).cpu()
+    readings = read(model, episodes.seen).cpu()
     counted, truth = readings[:, interface.success_from :], reached(episodes.success, interface.success_from)
     peak = counted.amax(dim=1)
     looked: Looked = model.looked() if hasattr(model, "looked") else single_frames(interface)
@@ -150,11 +194,13 @@ def _calibrate(
     return found, value_order(readings[truth][:, 1:])
 
 
-def read(model: nn.Module, frames: Tensor, instructions: Sequence[str]) -> Tensor:
+def read(model: nn.Module | OwnHeadReward, seen: Seen) -> Tensor:
     """Probability per frame, float32 [n f1]."""
+    if isinstance(model, OwnHeadReward):
+        return model.readings(seen)
     if isinstance(model.config, WindowConfig):
-        return model.probabilities(frames, instructions)
-    return model.probabilities(frames)
+        return model.probabilities(seen.frames, seen.instructions)
+    return model.probabilities(seen.frames)
 
 
 def _held_out(state: str, seed: int, share: float) -> bool:

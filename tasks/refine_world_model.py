@@ -16,10 +16,12 @@ import torch
 from jaxtyping import Float64
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from coevo.core import random, stage
+from coevo import judges
+from coevo.core import judging, random, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.core.stage import Result, Run
+from coevo.core.types import Seen
 from coevo.episodes import dataset as datasets
 from coevo.episodes.composition import Composition, composition
 from coevo.episodes.dataset import DatasetRow
@@ -27,7 +29,6 @@ from coevo.episodes.store import read_episodes
 from coevo.evaluation.drive import drive, hold_last, reached
 from coevo.records.base import Config
 from coevo.records.interface import require_same
-from coevo.rewards import build as rewards
 from coevo.worlds import build, fitting
 from coevo.worlds.config import WorldTraining
 from coevo.worlds.dream import Dream
@@ -165,7 +166,7 @@ class _Judge:
         recorded = read_episodes(inputs.held_out.path)
         self.arrays = recorded.arrays()
         self.arrays.require_truth(inputs.held_out.id)
-        self.reward = rewards.load(inputs.reward, best_device())
+        self.reward = judges.load(inputs.reward, best_device())
         require_same(self.reward.interface, inputs.reward.id, recorded.interface, inputs.held_out.id)
         self.truth = reached(self.arrays.success, recorded.interface.success_from)
         if not self.truth.any() or self.truth.all():
@@ -181,8 +182,11 @@ class _Judge:
         """What is seen of the dream's world model as it is now; the same noise at every look."""
         self.dream.model.eval()
         driven = drive(self.dream, self.starts, self.arrays.actions, self.keys)
-        frames = hold_last(driven.frames, self.arrays.length)
-        read = self.reward.verdicts(frames, self.arrays.instructions).success.cpu()
+        arrays = self.arrays
+        frames = hold_last(driven.frames, arrays.length)
+        # A reward that is a world model's head reads with its frozen copy, not with the one in training.
+        seen = Seen(frames, arrays.instructions, arrays.proprio[:, 0], arrays.actions)
+        read = judging.judge(self.reward, seen).success.cpu()
         recall, fake = read[self.truth].float().mean(), read[~self.truth].float().mean()
         return Look(step, recall.item(), fake.item())
 

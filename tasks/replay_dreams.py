@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from coevo import judges
 from coevo.core import stage
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
+from coevo.core.judging import judge
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
 from coevo.core.types import Sampling
@@ -20,7 +22,6 @@ from coevo.evaluation.replay import replay
 from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
 from coevo.records.interface import require_same
-from coevo.rewards import build as rewards
 from coevo.rollout import rollout
 from coevo.simulators import build as simulators
 from coevo.workers.simulation import ParallelSimulator
@@ -55,7 +56,8 @@ class Params(Config):
 def replay_dreams(inputs: Inputs, params: Params, run: Run) -> Result:
     """Dream, read, replay; write replay.json and film strips."""
     states, interface = read_states(inputs.states)
-    policy, reward = policies.load(inputs.policy, best_device()), rewards.load(inputs.reward, best_device())
+    policy, reward = policies.load(inputs.policy, best_device()), judges.load(inputs.reward, best_device())
+    judges.require_own(reward, inputs.world_model)
     dream = worlds.dream(inputs.world_model, best_device())
     for artifact, part in ((inputs.policy, policy), (inputs.world_model, dream), (inputs.reward, reward)):
         require_same(part.interface, artifact.id, interface, inputs.states.id)
@@ -67,7 +69,7 @@ def replay_dreams(inputs: Inputs, params: Params, run: Run) -> Result:
         dreamed = rollout(
             dream, policy, repeated(states, params.repeats), stream=stream, source="dream", sampling=params.sampling
         )
-        verdicts = reward.verdicts(dreamed.frames, [start.instruction for start in dreamed.starts])
+        verdicts = judge(reward, dreamed.seen)
         run.progress("replay in the simulator", 1, 2)
         done = replay(dreamed, verdicts, simulator, world_model=inputs.world_model.id, stream=stream)
     run.progress("replay in the simulator", 2, 2)

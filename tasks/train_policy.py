@@ -15,11 +15,13 @@ from typing import Literal
 import torch
 from pydantic import NonNegativeInt, PositiveInt
 
+from coevo import judges
 from coevo.core import artifacts, models, stage
 from coevo.core.artifacts import Artifact
 from coevo.core.checkpoints import Checkpoint
 from coevo.core.device import best_device
-from coevo.core.protocols import Environment, RewardModel
+from coevo.core.judging import judge
+from coevo.core.protocols import Environment, Judge
 from coevo.core.stage import Result, Run
 from coevo.core.states import read_states
 from coevo.core.types import Verdicts, to_device
@@ -29,7 +31,6 @@ from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
 from coevo.records.interface import Interface, require_same
 from coevo.records.outcomes import Admission
-from coevo.rewards import build as rewards
 from coevo.rewards.classifier import read_peak
 from coevo.rl import training
 from coevo.rl.alarms import Probed
@@ -158,18 +159,19 @@ def _refusal(inputs: Inputs, params: Params) -> str:
     return "" if admission.admitted else "; ".join(admission.reasons)
 
 
-def _world(inputs: Inputs, policy, device: torch.device) -> tuple[Environment, RewardModel]:
+def _world(inputs: Inputs, policy, device: torch.device) -> tuple[Environment, Judge]:
     """The world model as an environment, and the frozen reward model that judges it."""
     if inputs.world_model is None or inputs.reward is None:
         raise ValueError("training in a dream needs --world-model and --reward")
     dream = worlds.dream(inputs.world_model, device)
-    reward = rewards.load(inputs.reward, device)
+    reward = judges.load(inputs.reward, device)
+    judges.require_own(reward, inputs.world_model)
     require_same(policy.interface, inputs.policy.id, dream.interface, inputs.world_model.id)
     require_same(dream.interface, inputs.world_model.id, reward.interface, inputs.reward.id)
     return dream, reward
 
 
-def _dreamers(dream: Environment, reward: RewardModel, policy, inputs: Inputs, params: Params) -> Dreamers:
+def _dreamers(dream: Environment, reward: Judge, policy, inputs: Inputs, params: Params) -> Dreamers:
     models, sources = Models(policy, dream, reward), (inputs.policy, inputs.world_model, inputs.reward)
     return Dreamers(models, sources, params.dream_workers, params.shard_rows, params.end_at_success)
 
@@ -179,13 +181,13 @@ def _dreamed(dreamers: Dreamers, run: Run) -> training.Roll:
     return lambda starts, key: dreamers.roll(starts, (run.seed, "train", *key))
 
 
-def _probe(dream: Environment, reward: RewardModel, policy, simulator, states, inputs: Inputs, run: Run):
+def _probe(dream: Environment, reward: Judge, policy, simulator, states, inputs: Inputs, run: Run):
     """A small closed-loop replay on validation states; the same noise at every check."""
 
     def probe(update: int) -> Probed:
         stream = (run.seed, "probe")
         dreamed = rollout(dream, policy, states, stream=stream, source="dream")
-        verdicts = reward.verdicts(dreamed.frames, [start.instruction for start in states])
+        verdicts = judge(reward, dreamed.seen)
         done = replay(dreamed, verdicts, simulator, world_model=inputs.world_model.id, stream=stream)
         return Probed(dreamed=len(dreamed), won=len(done.rows), confirmed=int(done.succeeded.sum()))
 

@@ -60,6 +60,10 @@ def test_rollout_imports_core():
     refuse([ROOT / "coevo/rollout.py"], ("coevo.core", "coevo.records"))
 
 
+def test_judges_import_the_two_rooms_that_they_join():
+    refuse([ROOT / "coevo/judges.py"], ("coevo.rewards", "coevo.worlds", "coevo.core", "coevo.records"))
+
+
 def test_workers_import_coevo_and_no_task():
     refuse(below("coevo/workers"), ("coevo",))
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 
-from coevo.core.types import ActionChunk, InitialState, Observation, Sampling, Step, Verdicts
+from coevo.core.types import ActionChunk, InitialState, Observation, Sampling, Seen, Step, Verdicts
 from coevo.records.interface import Interface
 
 
@@ -70,3 +70,19 @@ class RewardModel(Protocol):
     def verdicts(self, frames: Tensor, instructions: Sequence[str]) -> Verdicts:
         """Judge episodes: frames u8[n f1 h w 3]."""
         ...
+
+
+@runtime_checkable
+class EpisodeReader(Protocol):
+    """A reward model that reads more than frames. Frozen as RewardModel is."""
+
+    id: str
+    interface: Interface
+
+    def judge(self, seen: Seen) -> Verdicts:
+        """Judge episodes."""
+        ...
+
+
+Judge = RewardModel | EpisodeReader
+"""Whatever judges episodes; `core.judging.judge` calls it."""

@@ -85,6 +85,19 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Episodes as a reward model may read them: what was shown, said and done."""
+
+    frames: UInt8[Tensor, "n f1 h w 3"]
+    instructions: tuple[str, ...]
+    proprio: Float32[Tensor, "n p"]
+    """At the first frame."""
+    actions: Float32[Tensor, "n t a"]
+    probability: Float32[Tensor, "n f"] | None = None
+    """What the world model's own head said while it drew the frames; none of frames from elsewhere."""
+
+
+@dataclass(frozen=True)
 class Trajectories:
     """Episodes as they come out of a rollout. Rows that ended early are padded to the horizon; `length` says where."""
 
@@ -115,6 +128,12 @@ class Trajectories:
     def state_ids(self) -> tuple[str, ...]:
         """Initial state of each row; rows that share one form a group."""
         return tuple(start.id for start in self.starts)
+
+    @property
+    def seen(self) -> Seen:
+        """What a reward model reads."""
+        said = tuple(start.instruction for start in self.starts)
+        return Seen(self.frames, said, self.proprio[:, 0], self.actions, self.probability)
 
 
 @dataclass(frozen=True)

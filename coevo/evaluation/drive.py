@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float32, Int64, UInt8
+from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 from torch import Tensor
 
 from coevo.core.protocols import Environment
-from coevo.core.types import InitialState
+from coevo.core.types import InitialState, Seen
 
 
 @runtime_checkable
@@ -31,6 +31,8 @@ class Driven:
     """The start's own present frame, then what the environment showed."""
     success: Bool[Tensor, "n f"] | None
     """Simulator truth per frame after the first; none from a dream."""
+    probability: Float32[Tensor, "n f"] | None = None
+    """What a world model's own head said of each frame after the first; none where it has none."""
 
 
 @torch.no_grad()
@@ -66,7 +68,7 @@ def drive(
             f"{actions.shape[1]} recorded control steps are no whole number of chunks of {chunk}; "
             "were they recorded with another 'chunk' in configs/simulator?"
         )
-    frames, success = [], []
+    frames, success, probability = [], [], []
     for first in range(0, len(starts), batch):
         rows = slice(first, first + batch)
         observation = environment.reset(starts[rows], keys[rows])
@@ -78,9 +80,13 @@ def drive(
         frames.append(torch.cat([observation.frames[:, -1:], *(step.frames for step in steps)], dim=1).cpu())
         if steps[0].truth is not None:
             success.append(torch.cat([step.truth.success for step in steps], dim=1).cpu())
+        if steps[0].probability is not None:
+            probability.append(torch.cat([step.probability for step in steps], dim=1).cpu())
         if progress is not None:
             progress(min(first + batch, len(starts)), len(starts))
-    return Driven(torch.cat(frames), torch.cat(success) if success else None)
+    return Driven(
+        torch.cat(frames), torch.cat(success) if success else None, torch.cat(probability) if probability else None
+    )
 
 
 def reached(success: Bool[Tensor, "n f"], success_from: int) -> Bool[Tensor, " n"]:
@@ -90,5 +96,18 @@ def reached(success: Bool[Tensor, "n f"], success_from: int) -> Bool[Tensor, " n
 
 def hold_last(frames: UInt8[Tensor, "n f1 h w 3"], length: Int64[Tensor, " n"]) -> UInt8[Tensor, "n f1 h w 3"]:
     """The frames with all after an episode's `length` replaced by its last one, as recorded episodes are padded."""
-    index = torch.minimum(torch.arange(frames.shape[1])[None], length[:, None])
-    return frames[torch.arange(len(frames))[:, None], index]
+    return _hold(frames, length)
+
+
+def held(driven: Driven, recorded: Seen, length: Int64[Tensor, " n"]) -> Seen:
+    """What followed the recorded actions as a reward model reads it, held still after an episode's `length`."""
+    probability = None
+    if driven.probability is not None:
+        start = torch.zeros_like(driven.probability[:, :1])
+        probability = _hold(torch.cat([start, driven.probability], dim=1), length)[:, 1:]
+    return replace(recorded, frames=hold_last(driven.frames, length), probability=probability)
+
+
+def _hold(values: Shaped[Tensor, "n f1 ..."], length: Int64[Tensor, " n"]) -> Shaped[Tensor, "n f1 ..."]:
+    index = torch.minimum(torch.arange(values.shape[1])[None], length[:, None])
+    return values[torch.arange(len(values))[:, None], index]

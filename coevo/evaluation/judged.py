@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int, Int64, UInt8
+from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
-from coevo.core.protocols import Environment, RewardModel
+from coevo.core.judging import judge
+from coevo.core.protocols import Environment, Judge
+from coevo.core.types import Seen
 from coevo.evaluation import breakdown
-from coevo.evaluation.drive import drive, hold_last
+from coevo.evaluation.drive import drive, held
 from coevo.evaluation.recorded import Recorded
 from coevo.records.interface import Interface
 from coevo.records.outcomes import FidelitySlice, HorizonPoint, Interval, NoiseSpread, StateFidelity
@@ -29,17 +31,17 @@ def open_loop(
     *,
     recorded_history: bool = False,
     progress: Progress | None = None,
-) -> UInt8[Tensor, "n f1 h w 3"]:
-    """Frames that a world model draws under the recorded actions, held still after an episode's end."""
+) -> Seen:
+    """What a world model draws under the recorded actions, held still after an episode's end."""
     history = recorded.frames if recorded_history else None
     driven = drive(dream, recorded.starts, recorded.actions, keys, progress=progress, history=history)
-    return hold_last(driven.frames, recorded.length)
+    return held(driven, recorded.seen, recorded.length)
 
 
-def read_first(model: RewardModel, frames: UInt8[Tensor, "n f1 h w 3"], recorded: Recorded) -> Int[np.ndarray, " n"]:
+def read_first(model: Judge, seen: Seen) -> Int[np.ndarray, " n"]:
     """Index of the frame at which success is first read; one past the last frame where it never is."""
-    verdicts = model.verdicts(frames, recorded.instructions)
-    return np.where(verdicts.success.cpu().numpy(), verdicts.first_success.cpu().numpy(), frames.shape[1])
+    verdicts = judge(model, seen)
+    return np.where(verdicts.success.cpu().numpy(), verdicts.first_success.cpu().numpy(), seen.frames.shape[1])
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Judged:
     arm: str
     reader: str
     dream: Environment
-    reward: RewardModel
+    reward: Judge
     recorded: Recorded
     interface: Interface
     read_at: Mapping[str, Int[np.ndarray, " n"]]
@@ -80,8 +82,8 @@ class Judged:
     ) -> tuple[tuple[FidelitySlice, ...], Interval | None]:
         """Fidelity of simulator frames and dream by kind on other episodes, and the share of pairs told apart."""
         dreamed = open_loop(self.dream, pairs, pairs.keys(self.seed), progress=progress)
-        drawn = {SIMULATOR: pairs.frames, self.arm: dreamed}
-        read = {arm: self._read(frames, pairs) for arm, frames in drawn.items()}
+        drawn = {SIMULATOR: pairs.seen, self.arm: dreamed}
+        read = {arm: self._read(seen) for arm, seen in drawn.items()}
         slices = tuple(row for arm in drawn for row in self._kinds(arm, read[arm], pairs))
         return slices, breakdown.pairs_told_apart(read[self.arm], pairs.truth, pairs.pair, stream=(self.seed,))
 
@@ -90,22 +92,22 @@ class Judged:
         drawn = open_loop(self.dream, episodes, episodes.keys(self.seed), progress=progress)
         return tuple(
             row
-            for arm, frames in ((SIMULATOR, episodes.frames), (self.arm, drawn))
-            for row in self._slice(arm, self._read(frames, episodes), episodes, "seen_states")
+            for arm, seen in ((SIMULATOR, episodes.seen), (self.arm, drawn))
+            for row in self._slice(arm, self._read(seen), episodes, "seen_states")
         )
 
     def recorded_history(self, progress: Progress) -> tuple[FidelitySlice, ...]:
         """Fidelity where each chunk is drawn behind the recorded frames: what is left is not drift."""
         keys = self.recorded.keys(self.seed)
-        frames = open_loop(self.dream, self.recorded, keys, recorded_history=True, progress=progress)
-        return self._slice(self.arm, self._read(frames, self.recorded), self.recorded, "recorded_history")
+        drawn = open_loop(self.dream, self.recorded, keys, recorded_history=True, progress=progress)
+        return self._slice(self.arm, self._read(drawn), self.recorded, "recorded_history")
 
     def noise(self, reseeds: int, progress: Progress) -> NoiseSpread:
         """The verdicts of this drawing and of `reseeds` more with other noise."""
         reads = [self.read(self.arm)]
         for draw in range(1, reseeds + 1):
-            frames = open_loop(self.dream, self.recorded, self.recorded.keys(self.seed, draw), progress=progress)
-            reads.append(self._read(frames, self.recorded))
+            drawn = open_loop(self.dream, self.recorded, self.recorded.keys(self.seed, draw), progress=progress)
+            reads.append(self._read(drawn))
         return breakdown.noise_spread(reads, self.recorded.truth, self.recorded.states, **self._labels(self.arm))
 
     def stable(self, unstable: Collection[str]) -> tuple[FidelitySlice, ...]:
@@ -121,8 +123,8 @@ class Judged:
         """Which episodes are read as success in an arm's frames."""
         return self.read_at[arm] < self.recorded.frames.shape[1]
 
-    def _read(self, frames: Tensor, recorded: Recorded) -> Bool[np.ndarray, " n"]:
-        return read_first(self.reward, frames, recorded) < frames.shape[1]
+    def _read(self, seen: Seen) -> Bool[np.ndarray, " n"]:
+        return read_first(self.reward, seen) < seen.frames.shape[1]
 
     def _kinds(self, arm: str, read: np.ndarray, episodes: Recorded) -> tuple[FidelitySlice, ...]:
         # Near successes are asked for among the policy's own episodes: what a family's severity makes near is chosen.

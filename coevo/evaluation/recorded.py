@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
 from torch import Tensor
 
 from coevo.core import random
-from coevo.core.types import InitialState
+from coevo.core.types import InitialState, Seen
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,12 @@ class Recorded:
     def instructions(self) -> tuple[str, ...]:
         """What a reader is told that each episode should achieve."""
         return tuple(start.instruction for start in self.starts)
+
+    @property
+    def seen(self) -> Seen:
+        """The recorded frames as a reader gets them."""
+        proprio = torch.stack([start.proprio[-1] for start in self.starts])
+        return Seen(self.frames, self.instructions, proprio, self.actions)
 
     @property
     def first_success(self) -> Int64[np.ndarray, " n"]:

@@ -16,10 +16,12 @@ from coevo.records.base import parse_kind
 from coevo.records.interface import Interface
 from coevo.records.outcomes import Calibration
 from coevo.rewards.classifier import FrameClassifier
-from coevo.rewards.config import FrameClassifierConfig, ResNetConfig, WindowConfig, kinds
+from coevo.rewards.config import FrameClassifierConfig, ResNetConfig, WindowConfig, WorldModelHeadConfig, kinds
 
-RewardConfig = FrameClassifierConfig | ResNetConfig | WindowConfig | PythonPart
+RewardConfig = FrameClassifierConfig | ResNetConfig | WindowConfig | WorldModelHeadConfig | PythonPart
 """Discriminated by `kind`."""
+
+CALIBRATION = "calibration.json"
 
 KINDS: dict[str, type[RewardConfig]] = {**kinds(), "python": PythonPart}
 
@@ -52,10 +54,15 @@ def load(artifact: Artifact, device: str | torch.device = "cpu") -> nn.Module:
         model.load_kept(state)
     else:
         model.load_state_dict(state)
-    model.calibration = Calibration.model_validate_json((folder / "calibration.json").read_text())
-    if model.calibration.weights_sha256 != artifacts.file_sha256(folder / models.WEIGHTS):
-        raise ValueError(f"{artifact.id} was calibrated with other weights than it holds; run calibrate_reward again")
+    model.calibration = Calibration.model_validate_json((folder / CALIBRATION).read_text())
+    require_calibrated(artifact, model.calibration)
     return model.to(device).eval().requires_grad_(False)
+
+
+def require_calibrated(artifact: Artifact, calibration: Calibration) -> None:
+    """Raise ValueError if the weights of an artifact are not those that were calibrated."""
+    if calibration.weights_sha256 != artifacts.file_sha256(artifact.path / models.WEIGHTS):
+        raise ValueError(f"{artifact.id} was calibrated with other weights than it holds; run calibrate_reward again")
 
 
 def _kept(model: nn.Module) -> dict[str, Tensor]:
@@ -67,6 +74,8 @@ def _make(config: RewardConfig, interface: Interface, id: str) -> nn.Module:
         model = parts.make(config.target, config.options, interface=interface, id=id)
         model.config = config  # what `save_weights` writes beside the weights
         return model
+    if isinstance(config, WorldModelHeadConfig):
+        raise ValueError(f"{id} is a world model's own head, which needs that world model: see coevo.judges")
     if isinstance(config, FrameClassifierConfig | ResNetConfig):
         return FrameClassifier(config, interface, id)
     # Vision-language models take seconds to import, which stages with a classifier need not wait for.

@@ -69,12 +69,23 @@ class CompletionConfig(Looking):
     """World-Env's eta."""
 
 
+class WorldModelHeadConfig(Config):
+    """The reward head of the world model that draws (World-VLA-Loop); trained with it, by train_world_model."""
+
+    kind: Literal["world_model_head"] = "world_model_head"
+    threshold: float | None = Field(default=None, gt=0, lt=1)
+    """None fits one on the simulator's outcomes."""
+
+
 WindowConfig = TopRewardConfig | DenseProgressConfig | CompletionConfig
 
 
 def kinds() -> dict[str, type[Config]]:
     """Configurations of our own reward models, by `kind`."""
-    own = (FrameClassifierConfig, ResNetConfig, TopRewardConfig, DenseProgressConfig, CompletionConfig)
+    own = (
+        FrameClassifierConfig, ResNetConfig, TopRewardConfig, DenseProgressConfig, CompletionConfig,
+        WorldModelHeadConfig,
+    )  # fmt: skip
     return {kind.model_fields["kind"].default: kind for kind in own}
 
 

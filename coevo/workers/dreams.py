@@ -18,13 +18,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from coevo import judges
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
-from coevo.core.protocols import Environment, RewardModel
+from coevo.core.judging import judge
+from coevo.core.protocols import Environment, Judge
 from coevo.core.types import InitialState, Trajectories, Verdicts, join_rows, to_device
 from coevo.policies import build as policies
-from coevo.rewards import build as rewards
-from coevo.rewards.ending import FirstSuccess, FrameReader
 from coevo.rl import update
 from coevo.rl.update import Gradient, Part
 from coevo.rollout import count_samples, rollout
@@ -44,7 +44,7 @@ class Models:
 
     policy: Any
     dream: Environment
-    reward: RewardModel
+    reward: Judge
 
 
 class Dreamers:
@@ -142,7 +142,7 @@ def _load(parcels: tuple[Parcel, Parcel, Parcel], id: str, threads: int) -> Mode
     torch.set_num_threads(threads)  # as many as the stage has: a sum split over another number rounds otherwise
     device = best_device()
     with unpacked(parcels[0]) as policy, unpacked(parcels[1]) as world_model, unpacked(parcels[2]) as reward:
-        models = Models(policies.load(policy, device), worlds.dream(world_model, device), rewards.load(reward, device))
+        models = Models(policies.load(policy, device), worlds.dream(world_model, device), judges.load(reward, device))
     models.policy.id = id
     return models
 
@@ -159,14 +159,13 @@ def _dream_shard(
     end_at_success: bool,
 ) -> tuple[Trajectories, Verdicts]:
     """Dream and judge, while the episodes are drawn or after."""
-    reward = models.reward
-    monitor = FirstSuccess(reward) if end_at_success and isinstance(reward, FrameReader) else None
+    monitor = judges.monitor(models.reward) if end_at_success else None
     episodes = rollout(
         models.dream, models.policy, starts, samples=samples, stream=stream, source="dream", monitor=monitor
     )
     if monitor is not None:
         return episodes, monitor.verdicts()
-    return episodes, reward.verdicts(episodes.frames, [start.instruction for start in starts])
+    return episodes, judge(models.reward, episodes.seen)
 
 
 def _dream_shard_away(models: Models, *arguments: Any) -> tuple[Trajectories, Verdicts]:

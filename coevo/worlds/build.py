@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from coevo.core import models, parts, random
 from coevo.core.artifacts import Artifact
@@ -42,18 +44,25 @@ def load(
     Raises ValueError if the artifact's weights do not fit the changed configuration.
     """
     config, interface, state = models.read(artifact, WorldModelConfig)
-    model = make(form.of(config) if form else config, interface, seed, artifact.id)
+    return restore(form.of(config) if form else config, interface, state, artifact.id, seed).on(device).eval()
+
+
+def restore(
+    config: WorldModelConfig, interface: Interface, state: Mapping[str, Tensor], id: str, seed: int = 0
+) -> WorldModel:
+    """A world model of these weights; parts of the configuration that they lack are made from `seed`."""
+    model = make(config, interface, seed, id)
     own = model.state_dict()
     kept = {name: value.float() for name, value in state.items()}
     for name, value in kept.items():
         if name in own and own[name].shape != value.shape:
             raise ValueError(
-                f"{artifact.id} has {name} of {tuple(value.shape)}, its 'form' asks for {tuple(own[name].shape)}; "
+                f"{id} has {name} of {tuple(value.shape)}, its 'form' asks for {tuple(own[name].shape)}; "
                 "a part that the parent has keeps its sizes"
             )
     # Buffers and weights of a new part may be missing, nothing else.
     model.load_state_dict({name: value for name, value in own.items() if name.startswith(NEW_PARTS)} | kept)
-    return model.on(device).eval()
+    return model
 
 
 def dream(artifact: Artifact, device: str | torch.device = "cpu") -> Environment:

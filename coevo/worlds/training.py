@@ -17,6 +17,7 @@ from coevo.worlds.reward_head import success_loss
 from coevo.worlds.twins import side_by_side
 from coevo.worlds.world_model import WorldModel
 
+
 class WorldTrainer:
     """The training loop of one world model over one set of clips.
 

@@ -90,7 +90,7 @@ def toys(tmp_path, monkeypatch):
         monkeypatch.setattr(module.policies, "load", pick)
     for module in (admit, dreams):
         monkeypatch.setattr(module.worlds, "dream", pick)
-        monkeypatch.setattr(module.rewards, "load", pick)
+        monkeypatch.setattr(module.judges, "load", pick)
     (tmp_path / "toy.yaml").write_text("kind: toy\n")
     (tmp_path / "criterion.yaml").write_text(CRITERION)
     write = lambda folder: write_states(folder, STATES, TOY)  # noqa: E731

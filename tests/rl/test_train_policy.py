@@ -39,7 +39,7 @@ def toys(tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "read_config", lambda values, where: None)
     monkeypatch.setattr(stage, "ParallelSimulator", lambda config, workers: ToySimulator())
     monkeypatch.setattr(stage.worlds, "dream", lambda artifact, device: ToyDream())
-    monkeypatch.setattr(stage.rewards, "load", lambda artifact, device: ToyReward())
+    monkeypatch.setattr(stage.judges, "load", lambda artifact, device: ToyReward())
     (tmp_path / "simulator.yaml").write_text("kind: toy\n")
     empty = lambda folder: (folder / "empty").write_text("")  # noqa: E731
     return SimpleNamespace(

@@ -89,7 +89,7 @@ def test_the_stage_keeps_the_better_of_before_and_after(tmp_path, data, monkeypa
     base = pretrain(tmp_path, data)
     held_out = episodes(tmp_path / "held_out", rolled_out(HELD_OUT, 1.0, 0.5, interface=SEEN), SEEN)
     reward = publish(tmp_path / "reward", "reward_model", lambda folder: (folder / "empty").touch())
-    monkeypatch.setattr(refine.rewards, "load", lambda artifact, device: ToyReward(SEEN))
+    monkeypatch.setattr(refine.judges, "load", lambda artifact, device: ToyReward(SEEN))
     real, answers, really = refine._Judge.look, iter(seen), []
 
     def look(judge, step):

@@ -38,7 +38,8 @@ def test_only_future_frames_are_targets():
         trainer = WorldTrainer(model, clips_of(model, one), training(self_rollout=0.0), 0)
         rows, decision = torch.arange(4), torch.full((4,), 3)
         frames = (trainer.windows.future(decision), trainer.windows.past(decision))
-        found.append([*(trainer.windows.latents(rows, numbers) for numbers in frames), trainer.windows.moved(rows, decision)])
+        latents = [trainer.windows.latents(rows, numbers) for numbers in frames]
+        found.append([*latents, trainer.windows.moved(rows, decision)])
     for ours, theirs in zip(*found, strict=True):
         assert torch.equal(ours, theirs)
     assert clips_of(model, made).decisions.tolist() == [4] * 4
