@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import first_round, second_round, seeds_and_controls
+from benchmarks import first_round, four_systems, second_round, seeds_and_controls
 from coevo.core import artifacts
 from coevo.records.outcomes import Admission, Criterion, Evaluation, Fidelity, Interval, Mismatch, StateScore
 from scripts.laboratory import Laboratory
@@ -121,8 +121,30 @@ def test_a_call_whose_time_is_up_begins_nothing_further(tmp_path, monkeypatch):
 def test_a_second_round_refines_every_arm_and_trains_in_it(tmp_path, monkeypatch):
     asked, written = rehearse(tmp_path, monkeypatch, second_round, second_round.SecondRound)
     refined = {name.removeprefix("world_") for task, name in asked if task == "refine_world_model"}
-    assert refined == set(second_round.ARMS) - {"more_training", "anew"}
+    assert refined == set(second_round.ARMS) - {"more_training", "anew", "long", "long_old"}
     groups = written["second_round_pick_place_seeds"]
     assert set(groups) == {"first_round"} | {f"second_{arm}" for arm in second_round.ARMS}
     rows = {(row["metric"], row["arm"]) for row in written["second_round_pick_place"]}
     assert ("fake_success_mixed", "more_training") in rows and ("watched_discrimination", "forks") in rows
+
+
+def test_every_system_collects_trains_and_is_shown_beside_what_was_published(tmp_path, monkeypatch):
+    asked, written = rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial)
+    names = set(four_systems.systems())
+    for task in ("collect_rollouts", "train_world_model", "calibrate_reward", "admit_world_model"):
+        assert {name for each, own in asked if each == task for name in names if name in own} == names
+    assert {own for task, own in asked if task == "train_policy"} == {f"policy_{n}_{s}" for n in names for s in (0, 1)}
+    rows = {(row["metric"], row["arm"]): row for row in written["four-systems"]}
+    for name in names:
+        gain = rows["gain", f"{name}, trained policy"]
+        assert gain["value"] == pytest.approx(0.2) and gain["n"] == 2 and rows["seconds", name]["unit"] == "s"
+        assert rows["success", f"{name}, start policy"]["value"] == 0.5
+    page = (tmp_path / "out" / "four-systems.md").read_text()
+    assert all(f"## {name}" in page for name in names)
+    again, _ = rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial)
+    assert not again
+
+
+def test_a_system_without_a_file_is_refused_by_name(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="configs/system has no wordloop; there is: "):
+        rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial, "--systems", "wordloop")

@@ -1,0 +1,242 @@
+"""The four published systems side by side on one machine: the same states, demonstrations and simulator budget for all.
+
+A system is what its file in configs/system/ says: policy head, world model, what it learns from, reward, algorithm. All
+begin with the same demonstrations and the same base world model (expert successes alone), and each collects the same
+number of simulator episodes from its own start policy. Its world model is held against the simulator by its own reward
+and by one referee that is the same for all; it is trained in whether or not it would be admitted, over the same training
+seeds; policies are evaluated on the same sealed states, and their dreamed successes replayed.
+
+    python -m benchmarks.four_systems --out docs/results
+    python -m benchmarks.four_systems --out docs/results --systems worldloop world_env     some of them
+    python -m benchmarks.four_systems --out OUT --scale 0.02 --base-steps 20 --steps 10    to try it on a CPU
+
+What is made already is not made again, so a call that stopped goes on where it was. Two processes may share a GPU, once
+a call with an empty --systems has made what all systems share. OUT/four-systems.json and .md hold what there is so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import four_systems_page
+from benchmarks.experiment import TASKS, Collection
+from benchmarks.first_round import Trials, arguments
+from coevo.core.artifacts import Artifact
+from coevo.records.base import read_yaml
+from coevo.records.outcomes import Admission, Figure
+from coevo.records.system import System, laid_over
+from coevo.rl.config import Algorithm
+from coevo.workers.simulation import kept_pools
+
+CONFIGS = Path("configs")
+REFEREE = "frame_classifier"
+BEFORE, AFTER, SIMULATOR = "before", "after", "simulator"
+START, PARENT, TRAINED = "start policy", "parent policy", "trained policy"
+
+
+def systems() -> dict[str, System]:
+    """Those that have a file, by name."""
+    files = sorted((CONFIGS / "system").glob("*.yaml"))
+    return {file.stem: System.parse(read_yaml(file), str(file)) for file in files}
+
+
+class Shared(Trials):
+    """What all systems begin with: states, demonstrations, experts, the base world model, the referee."""
+
+    def begin(self) -> None:
+        """Made once, by whichever call comes first."""
+        work = self.work
+        self.train_states = work.states("train", 1280)
+        self.shown = work.expert("demonstrations", [work.noisy(60, 0.1, 0.1) | dict(count=60)])
+        self.expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
+        self.plain = work.policy(self.args.demonstrations)
+        seen = work.rollouts("rollouts_referee", self.plain, self.train_states, 1)
+        self.referee = self.lab.make(
+            "calibrate_reward", "referee", self.fitting({}), episodes=[self.expert, seen],
+            config=CONFIGS / f"reward/{REFEREE}.yaml",
+        )  # fmt: skip
+        self.world_base = self.base(self.expert, [self.expert, seen])
+
+    def fitting(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Parameters of calibrate_reward; few steps where the script is only tried."""
+        few = dict(training=dict(steps=20), windows=dict(steps=10)) if self.args.scale < 0.5 else {}
+        return laid_over(params, few)
+
+
+class Trial(Shared):
+    """One system."""
+
+    def __init__(self, args: argparse.Namespace, name: str, system: System) -> None:
+        super().__init__(args, "four_systems")
+        self.system, self.of, self.made = system, name, []
+        self.part = self.lab.folder / "figures"
+
+    def run(self) -> None:
+        """Its data, its world model, then a policy per seed."""
+        self.begin()
+        system, args = self.system, self.args
+        self.start = self._start()
+        own = self._collected()
+        reward_file = system.reward.file or REFEREE
+        world = self._world(own)
+        reward = self._reward(reward_file, own, world)
+        self._admitted(world, reward)
+        file = CONFIGS / f"algorithm/{system.algorithm.file}.yaml"
+        states = self._in_order(file)
+        for seed in range(args.seeds):
+            if self.is_over(f"{self.of} seed {seed}"):
+                break
+            name = f"{self.of}_{seed}"
+            changes = dict(updates=args.updates, states=args.states) | system.algorithm.changes
+            params = dict(validate_every=args.validate_every) | system.training | dict(algorithm=changes)
+            policy = self.trained(
+                name, seed, self.start, params, states, world_model=world, reward=reward, algorithm=file
+            )
+            self.scored(name, self.of, policy)
+            self.replayed(name, seed, policy, world, reward)
+            self.write()
+        self.write()
+
+    def _start(self) -> Artifact:
+        """Cloned from the demonstrations that all systems see."""
+        cloning = laid_over(self.system.policy.pretraining.get("cloning", {}), dict(steps=self.args.clone_steps))
+        return self.lab.make(
+            "pretrain_policy", f"policy_{self.of}_start", dict(episodes=self.args.demonstrations, cloning=cloning),
+            seed=0, demonstrations=self.shown, config=CONFIGS / f"policy/{self.system.policy.file}.yaml",
+        )  # fmt: skip
+
+    def _collected(self) -> Artifact:
+        """The budget's episodes, as the system collects them: deliberate faults first, the policy's own for the rest."""
+        work, section = self.work, self.system.data.rollouts
+        repeats, budget = section.get("repeats", 2), work.count(self.args.budget)
+        planned = sum(part["count"] for part in section.get("near_success", ()))
+        planned += sum(part["states"] * (1 + part.get("per_state", 1)) for part in section.get("pairs", ()))
+        if planned >= budget:
+            self.lab.say(f"{self.of}: {planned} planned episodes in a budget of {budget}; the policy adds one per state")
+        more = {key: value for key, value in section.items() if key not in ("states", "repeats")}
+        states = min(max((budget - planned) // repeats, 8), work.count(1280))
+        return self.rollouts(f"rollouts_{self.of}", self.start, self.train_states, states, repeats, **more)
+
+    def _world(self, own: Artifact) -> Artifact:
+        """The shared base in the system's form, fine-tuned on its mixture."""
+        section, args = self.system.data.dataset, self.args
+        if args.scale < 1:  # a tiny set may lack a class
+            section = section | dict(optional=list(section.get("mixture", {})))
+        dataset = self.lab.make("build_dataset", f"data_{self.of}", section, sources=[self.expert, own])
+        params: dict[str, Any] = dict(training=laid_over(self.system.world_model.training, self.training(args.steps)))
+        if self.system.world_model.form:
+            params["form"] = self.system.world_model.form
+        return self.lab.make(
+            "train_world_model", f"world_{self.of}", params, dataset=dataset, world_model=self.world_base
+        )
+
+    def _reward(self, file: str, own: Artifact, world: Artifact) -> Artifact:
+        """Trained where there is something to train, calibrated and frozen."""
+        more = dict(world_model=world) if self.system.reward.own_head else {}
+        return self.lab.make(
+            "calibrate_reward", f"reward_{self.of}", self.fitting(self.system.reward.calibration),
+            episodes=[self.expert, own], config=CONFIGS / f"reward/{file}.yaml", **more,
+        )  # fmt: skip
+
+    def _in_order(self, algorithm: Path) -> Artifact:
+        """The train states; shortest tasks first where the algorithm has a curriculum."""
+        if Algorithm.parse(read_yaml(algorithm), str(algorithm)).curriculum is None:
+            return self.train_states
+        return self.lab.make(
+            "select_states", f"states_{self.of}", dict(outcomes="any", order="length"), states=self.train_states,
+            episodes=self.expert,
+        )  # fmt: skip
+
+    def _admitted(self, world: Artifact, reward: Artifact) -> None:
+        """Fidelity by the system's reward and by the referee, and its start policy's replay mismatch."""
+        work = self.work
+        states = work.states("admission", 144)
+        episodes = self.rollouts(f"admission_rollouts_{self.of}", self.start, states, work.count(144), 2)
+        more = {} if self.system.reward.file in (None, REFEREE) else dict(referee=self.referee)
+        params = dict(strips=0, workers=work.workers, pixel_episodes=64) | self.system.checks.admission
+        made = self.lab.make(
+            "admit_world_model", f"admission_{self.of}", params, world_model=world, reward=reward, episodes=episodes,
+            policy=self.start, states=states, simulator=work.task.simulator, criterion=self._criterion(),
+            base_world_models=[self.world_base], **more,
+        )  # fmt: skip
+        record = Admission.model_validate_json((made.path / "admission.json").read_text())
+        arms = {world.id: AFTER, self.world_base.id: BEFORE, SIMULATOR: SIMULATOR}
+        for row in record.fidelity:
+            reader = "" if row.reader == reward.id else "_referee"
+            subset = "" if row.subset == "all" else f"_{row.subset}"
+            for metric in ("fake_success", "recall"):
+                self.add(f"{metric}{subset}{reader}", self._arm(arms[row.arm]), getattr(row, metric))
+        self.add("mismatch", self._arm(PARENT), record.mismatch)
+        self.add_plain("admitted", self._arm(AFTER), float(record.admitted))
+        for metric in ("precision", "recall", "false_positive_rate", "trigger_rate", "value_order"):
+            if reward.manifest.metrics.get(metric) is not None:
+                self.add_plain(f"reward_{metric}", self._arm(AFTER), reward.manifest.metrics[metric])
+
+    def _criterion(self) -> Path:
+        file = self.part / f"{self.of}_criterion.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(self.system.checks.criterion.model_dump(mode="json")))
+        return file
+
+    def _arm(self, which: str) -> str:
+        return f"{self.of}, {which}"
+
+    def write(self) -> None:
+        """The system's figures so far, and the page of all systems."""
+        groups, task = self.judged(), self.work.task.name
+        common = dict(arm=self._arm(TRAINED), task=task)
+        summary: list[Figure] = []
+        for group in groups.values():
+            gains = [gain.value for gain in group.gains]
+            interval = dict(low=group.mean_gain.low, high=group.mean_gain.high) if group.mean_gain else {}
+            summary.append(Figure(metric="gain", value=float(np.mean(gains)), n=len(gains), **interval, **common))
+            if group.sd is not None:
+                summary.append(Figure(metric="gain_sd", value=group.sd, n=len(gains), **common))
+        renamed = {self.start.path.name: self._arm(START)}
+        figures = [figure.model_copy(update=dict(arm=renamed.get(figure.arm, figure.arm))) for figure in self.figures]
+        summary += four_systems_page.means(figures, self.of, task)
+        seconds = dict(arm=self.of, task=task, n=1, unit="s")
+        summary.append(Figure(metric="seconds", value=self.lab.seconds(self._own), **seconds))
+        self.part.mkdir(parents=True, exist_ok=True)
+        rows = [figure.model_dump() for figure in (*summary, *figures)]
+        (self.part / f"{self.of}.json").write_text(json.dumps(rows, indent=1) + "\n")
+        four_systems_page.write(self.part, self.args.out, systems())
+
+    def _own(self, name: str) -> bool:
+        """Whether an artifact was made for this system alone."""
+        return self.of in name
+
+
+def chosen(args: argparse.Namespace) -> Sequence[str]:
+    """Systems of this call; ValueError for one without a file."""
+    known = systems()
+    unknown = [name for name in args.systems or () if name not in known]
+    if unknown:
+        raise ValueError(f"configs/system has no {', '.join(unknown)}; there is: {', '.join(known)}")
+    return list(known) if args.systems is None else args.systems
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--systems", nargs="*", help="names of files in configs/system; none makes what they share")
+    parser.add_argument("--budget", type=int, default=1000, help="simulator episodes of a system's own")
+    parser.add_argument("--clone-steps", type=int, default=1500)
+    parser.add_argument("--validate-every", type=int, default=4, help="updates between checks on validation states")
+    parser.set_defaults(lab=Path(".local/four_systems"), seeds=3)
+    args = parser.parse_args()
+    names = chosen(args)
+    if not names:
+        Shared(args, "four_systems").begin()
+    for name in names:
+        Trial(args, name, systems()[name]).run()
+
+
+if __name__ == "__main__":
+    with kept_pools():
+        main()
