@@ -33,7 +33,11 @@ def rollout(
         source: 'simulator' or 'dream'.
         samples: which repetition from its start each row is; counted per start when left out.
 
-    Rows that end leave the batch. Raises ValueError if policy and environment were made for different interfaces.
+    Rows that end leave the batch. A start in the middle of an episode is gone on from: what was recorded before it
+    fills the row up to there, or is a repetition of the first frame that is known.
+
+    Raises ValueError if policy and environment were made for different interfaces, or if starts lie at different
+    decisions.
     """
     require_same(policy.interface, policy.id, environment.interface, f"the {source}")
     interface, n = environment.interface, len(starts)
@@ -45,8 +49,10 @@ def rollout(
     if monitor is not None:
         monitor.begin(observation, starts)
     record = _Record(interface, observation, n)
-    present = torch.arange(n)
-    for decision in range(interface.decisions):
+    present, begun = torch.arange(n), one_decision(starts)
+    if begun:
+        record.fill(starts, begun)
+    for decision in range(begun, interface.decisions):
         keys = random.fold(policy_keys[present], decision)
         chunk = policy.act(observation, keys, sampling)
         step = environment.step(chunk.actions)
@@ -62,6 +68,14 @@ def rollout(
             monitor.keep(kept)
             observation = take_rows(observation, kept)
     return record.trajectories(starts, samples, policy.id, source)
+
+
+def one_decision(starts: Sequence[InitialState]) -> int:
+    """Decisions taken before these starts; ValueError if they differ."""
+    found = sorted({start.decision for start in starts})
+    if len(found) > 1:
+        raise ValueError(f"starts of one rollout lie at decisions {found}; roll out those of each decision by themselves")
+    return found[0]
 
 
 def count_samples(starts: Sequence[InitialState]) -> tuple[int, ...]:
@@ -88,6 +102,13 @@ class _Record:
         self.proprio[:, 0] = proprio
         self.length = torch.zeros(n, dtype=torch.int64)
         self.columns: dict[str, Tensor] = {}
+
+    def fill(self, starts: Sequence[InitialState], decisions: int) -> None:
+        """Frames and proprioception of what was recorded before the starts."""
+        count = 1 + decisions * self.interface.chunk_frames
+        for row, start in enumerate(starts):
+            frames, proprio = start.up_to_now(count)
+            self.frames[row, :count], self.proprio[row, :count] = frames.to(self.frames), proprio.to(self.proprio)
 
     def add(self, present: Tensor, decision: int, chunk, step: Step) -> None:
         """Write decision number `decision` of the rows `present`."""

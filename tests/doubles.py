@@ -61,7 +61,7 @@ class ToySimulator:
 
     def reset(self, starts: Sequence[InitialState], keys: Tensor) -> Observation:
         """Put each row's dot where its start has it."""
-        self.starts, self.decision = tuple(starts), 0
+        self.starts, self.decision = tuple(starts), starts[0].decision
         self.pose = torch.stack([start.proprio[-1, :4] for start in starts])
         frames = torch.stack([start.frames[-1:] for start in starts])
         return self._observation(frames, torch.stack([start.proprio[-1:] for start in starts]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from coevo.core.protocols import Environment, Monitor, Policy, RewardModel
 from coevo.core.types import take_rows
+from coevo.episodes.keyframes import keyframe
+from coevo.episodes.split import from_trajectories
 from coevo.rollout import count_samples, rollout
-from tests.doubles import GOAL, TOY, ToyDream, ToyPolicy, ToyReward, ToySimulator, toy_state
+from tests.doubles import GOAL, TOY, ToyDream, ToyPolicy, ToyReward, ToySimulator, toy_state, with_id
 
 STARTS = [toy_state(column) for column in (0, 1, 2, 5, 9)]
 
@@ -129,3 +132,24 @@ def test_a_policy_for_another_interface_is_refused_by_name():
 def test_the_noise_of_a_start_is_keyed_by_its_name():
     renamed = replace(toy_state(1), id="another")
     assert not torch.equal(roll([toy_state(1)]).draw, roll([renamed]).draw)
+
+
+@pytest.mark.parametrize("world", [ToySimulator, ToyDream])
+def test_an_episode_that_is_gone_on_from_in_its_middle_ends_as_it_would_have(world):
+    whole = roll(STARTS, world=world())
+    cut = [keyframe(each, 1, np.array([row, 0.0]), TOY) for row, each in enumerate(from_trajectories(whole))]
+    assert [len(start.frames) for start in cut] == [3] * 5 and len({start.id for start in cut}) == 5
+    again = roll([with_id(start, own.id) for start, own in zip(cut, STARTS, strict=True)], world=world())
+    for name in ("frames", "proprio", "length"):
+        assert torch.equal(getattr(again, name), getattr(whole, name)), name
+    assert torch.equal(again.draw[:, 1], whole.draw[:, 1]) and not again.draw[:, 0].any()
+
+
+def test_what_is_not_known_of_the_past_is_the_first_frame_that_is():
+    start = replace(toy_state(5), decision=1)
+    made = roll([start])
+    assert torch.equal(made.frames[0, :3], start.frames.expand(3, -1, -1, -1)) and made.length.tolist() == [2]
+    with pytest.raises(ValueError, match=r"lie at decisions \[0, 1\]; roll out those of each decision"):
+        roll([start, toy_state(3)])
+    with pytest.raises(ValueError, match="trained on, not stored"):
+        from_trajectories(made)

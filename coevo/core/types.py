@@ -39,6 +39,12 @@ class InitialState:
     decision: int = 0
     """Decisions already taken: 0 at a reset."""
 
+    def up_to_now(self, count: int) -> tuple[UInt8[Tensor, "g h w 3"], Float32[Tensor, "g p"]]:
+        """The last `count` frames up to the present, and proprioception there; the first known one stands in for those
+        before it."""
+        index = torch.arange(len(self.frames) - count, len(self.frames)).clamp_min(0)
+        return self.frames[index], self.proprio[index]
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -112,7 +118,7 @@ class Trajectories:
     probability: Float32[Tensor, "n f"] | None
     """The world model's own head, where it has one."""
     length: Int64[Tensor, " n"]
-    """Decisions taken before the row ended; q if it never did."""
+    """Decisions up to the row's end, counted from the reset, those before its start included; q if it never ended."""
     starts: tuple[InitialState, ...]
     sample: tuple[int, ...]
     """Which of the repetitions from the same start a row is."""

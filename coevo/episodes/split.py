@@ -23,6 +23,8 @@ def from_trajectories(
     decisions = trajectories.draw.shape[1]
     chunk = trajectories.actions.shape[1] // decisions
     per_decision = (trajectories.frames.shape[1] - 1) // decisions
+    if any(start.decision for start in trajectories.starts):
+        raise ValueError("episodes that go on from the middle of others are trained on, not stored; begin at resets")
     if pair is not None and len(pair) != len(trajectories):
         raise ValueError(f"{len(pair)} pair ids for {len(trajectories)} trajectories; give one per row")
     probability = verdicts.probability if verdicts is not None else _with_first(trajectories.probability)

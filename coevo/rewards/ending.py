@@ -56,7 +56,7 @@ class Ending:
     def begin(self, observation: Observation, starts: Sequence[InitialState]) -> None:
         """A rollout begins."""
         device = observation.frames.device
-        self.rows, self.decision = torch.arange(len(starts), device=device), 0
+        self.rows, self.decision = torch.arange(len(starts), device=device), starts[0].decision
         self.probability = torch.zeros(len(starts), self.interface.frames + 1, device=device)
 
     def ended(self, step: Step) -> Bool[Tensor, " n"]:
@@ -89,7 +89,10 @@ class FirstSuccess(Ending):
         """A rollout begins."""
         super().begin(observation, starts)
         self.instructions = [start.instruction for start in starts]
-        self.history = observation.frames[:, -1:] if isinstance(self.reward, HistoryReader) else None
+        self.history = None
+        if isinstance(self.reward, HistoryReader):
+            count = 1 + self.decision * self.interface.chunk_frames
+            self.history = torch.stack([start.up_to_now(count)[0] for start in starts]).to(observation.frames.device)
 
     def read(self, step: Step) -> Float32[Tensor, "n kf"]:
         """By the reward model, which gets the frames so far if it needs them."""

@@ -40,7 +40,7 @@ def generalised(
 ) -> tuple[Float32[Tensor, "n q"], Float32[Tensor, "n q"]]:
     """Advantages and returns by generalised advantage estimation (Schulman et al., 2016).
 
-    `valid` marks the decisions taken, a prefix of each row. `final_value` is what the critic expects after the last of
+    `valid` marks the decisions taken, which follow on one another. `final_value` is what the critic expects after the last of
     them: zero where the episode terminates there, the critic's estimate where it is only cut off.
     """
     advantages = torch.zeros_like(rewards)

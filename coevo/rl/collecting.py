@@ -40,14 +40,25 @@ def _groups(
 ) -> tuple[Trajectories, Verdicts]:
     """A group from each state; with scouts, the rest of a group only where these ended both ways."""
     if not algorithm.scouts:
-        return roll(_grouped(states, algorithm.group), key)
-    scouts = roll(_grouped(states, algorithm.scouts), key)
+        return _rolled(roll, _grouped(states, algorithm.group), key)
+    scouts = _rolled(roll, _grouped(states, algorithm.scouts), key)
     dull = set(single_outcome(*scouts))
     open_ = [state for state in states if state.id not in dull]
     if not open_:
         return scouts
-    rest = roll(_grouped(open_, algorithm.group - algorithm.scouts), (*key, "rest"))
+    rest = _rolled(roll, _grouped(open_, algorithm.group - algorithm.scouts), (*key, "rest"))
     return join_rows(scouts[0], rest[0]), join_rows(scouts[1], rest[1])
+
+
+def _rolled(
+    roll: Roll, starts: Sequence[InitialState], key: tuple[int | str, ...]
+) -> tuple[Trajectories, Verdicts]:
+    """Episodes from starts that may lie at different decisions, those of each decision rolled by themselves."""
+    made: tuple[Trajectories, Verdicts] | None = None
+    for decision in sorted({start.decision for start in starts}):
+        new = roll([start for start in starts if start.decision == decision], key)
+        made = new if made is None else (join_rows(made[0], new[0]), join_rows(made[1], new[1]))
+    return made
 
 
 def _grouped(states: Sequence[InitialState], group: int) -> list[InitialState]:

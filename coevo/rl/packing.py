@@ -50,7 +50,13 @@ def valid_decisions(trajectories: Trajectories, verdicts: Verdicts, per: int) ->
     device = verdicts.first_success.device
     decision = torch.arange(q, device=device)
     taken = decision[None] < trajectories.length.to(device)[:, None]
+    taken &= decision[None] >= begun(trajectories).to(device)[:, None]
     return taken & (decision[None] * per < verdicts.first_success[:, None])
+
+
+def begun(trajectories: Trajectories) -> Int64[Tensor, " n"]:
+    """Decisions that lay before each row's start."""
+    return torch.tensor([start.decision for start in trajectories.starts])
 
 
 def groups_of(state_ids: Sequence[str], device) -> Int64[Tensor, " n"]:
@@ -107,6 +113,6 @@ def pack(
         advantage=advantage[rows, decision], returns=None if returns is None else returns[rows, decision],
         value=None if values is None else values[rows, decision],
     )  # fmt: skip
-    dreamed = max(int(trajectories.length.sum()), 1)
+    dreamed = max(int(trajectories.length.sum() - begun(trajectories).sum()), 1)
     groups = len(torch.unique(group))
     return packed, Usefulness(len(packed) / dreamed, len(torch.unique(group[mixed])) / groups, dreamed)

@@ -11,7 +11,7 @@ from coevo.rl.config import Continuous, Differences, Payment
 
 
 def rewards(verdicts: Verdicts, valid: Bool[Tensor, "n q"], per: int, payment: Payment) -> Float32[Tensor, "n q"]:
-    """Per decision; 0 where `valid`, a prefix of each row, is false. `per` is frames per decision."""
+    """Per decision; 0 where `valid`, decisions that follow on one another, is false. `per` is frames per decision."""
     rows, last = torch.arange(len(valid), device=valid.device), valid.long().cumsum(1).argmax(1)
     paid = torch.zeros(valid.shape, device=valid.device)
     match payment:

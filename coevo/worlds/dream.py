@@ -34,23 +34,23 @@ class Dream:
 
     @torch.no_grad()
     def reset(self, starts: Sequence[InitialState], keys: Int64[Tensor, " n"]) -> Observation:
-        """Context from the starts' frames, actions and proprioception; missing history repeats the first frame."""
+        """Context from the starts' frames, actions and proprioception: the first frame that is known and the last ones;
+        missing history repeats the first."""
         interface, s = self.interface, self.interface.stride
-        need = 1 + self.model.config.history
+        history = torch.arange(-self.model.config.history, 0)
         self.keys, self.decision = keys.to(self.device), starts[0].decision
         if any(start.decision != self.decision for start in starts):
             raise ValueError("starts of one dream must lie at the same decision; group them by InitialState.decision")
         frames, poses, proprio = [], [], []
         for start in starts:
-            shown = start.frames[-need:]
-            padding = need - len(shown)
-            frames.append(torch.cat([shown[:1].expand(padding, -1, -1, -1), shown]))
-            own = start.proprio[-len(shown) :, :4]
-            path = own[:1, None].expand(-1, s, -1)
-            if len(shown) > 1:
-                actions = start.actions[-(len(shown) - 1) * s :][None]
-                path = torch.cat([path, kinematics.commanded_poses(interface.action, own[:1], actions).view(-1, s, 4)])
-            poses.append(torch.cat([path[:1].expand(padding, -1, -1), path]))
+            index = torch.cat([torch.zeros(1, dtype=torch.int64), (len(start.frames) + history).clamp_min(0)])
+            own = start.proprio[:1, :4]
+            path = own[:, None].expand(-1, s, -1)
+            if len(start.frames) > 1:
+                later = kinematics.commanded_poses(interface.action, own, start.actions[None])
+                path = torch.cat([path, later.view(-1, s, 4)])
+            frames.append(start.frames[index])
+            poses.append(path[index])
             proprio.append(start.proprio[-1:])
         shown = torch.stack(frames).to(self.device)
         self.latents = self.model.codec.encode(shown).float()

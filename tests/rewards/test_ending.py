@@ -56,6 +56,19 @@ def test_a_success_before_it_counts_ends_nothing():
     assert made.length.tolist() == [2] and monitor.verdicts().first_success.tolist() == [4]
 
 
+def test_rows_begun_in_the_middle_are_read_from_there_with_the_frames_before():
+    class Remembering(Reader):
+        def continued(self, frames, new, instructions=None):
+            self.given = frames
+            return self.probabilities(frames[:, -new:])
+
+    reader, start = Remembering(), replace(toy_state(6), decision=1)
+    monitor = FirstSuccess(reader)
+    made = rollout(ToyDream(), ToyPolicy(), [start], stream=(0,), source="dream", monitor=monitor)
+    assert reader.given.shape[1] == 5 and torch.equal(reader.given, made.frames)
+    assert monitor.verdicts().first_success.tolist() == [4]  # from column 6, two columns a frame: 8, 10
+
+
 class HeadedDream(ToyDream):
     """A world model with a head of its own, which reads the dot's column."""
 

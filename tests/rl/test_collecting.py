@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -105,3 +106,15 @@ def test_rows_that_ended_carry_no_frames_into_the_count():
     episodes.length[:] = torch.tensor([1, 2, 2, 2])
     _, useful = pack(episodes, judged(episodes, [2, 5, 5, 5]), small(), TOY.chunk_frames)
     assert useful.dreamed == 7 and useful.frames == 1.0
+
+
+def test_states_at_different_decisions_are_rolled_apart_and_what_lay_before_is_not_learned_from():
+    rolled, late = [], replace(toy_state(5), id="late", decision=1)
+    episodes, verdicts = collect(
+        small(states=2, group=2), told(rolled, {"late", STATES[4].id}), StartSampler([late, STATES[4]], 0), 1
+    )
+    assert sorted(names for _, names in rolled) == [["dot-4-7"] * 2, ["late"] * 2] and len({key for key, _ in rolled}) == 1
+    packed, useful = pack(episodes, verdicts, small(), TOY.chunk_frames)
+    # Two decisions from the reset, one from the middle, in two episodes each; all groups are mixed.
+    assert useful.dreamed == 6 and len(packed) == 6 and useful.frames == 1.0
+    assert torch.equal(packed.frames[-1], episodes.frames[-1, 2])

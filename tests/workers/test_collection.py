@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from coevo.core import artifacts
 from coevo.core.stage import run_stage
@@ -14,7 +15,8 @@ from coevo.policies.build import build, save
 from coevo.policies.config import SmallPolicyConfig
 from coevo.simulators.build import read_config_file
 from coevo.workers.collection import Tally
-from tasks import collect_demonstrations, collect_rollouts, make_initial_states
+from coevo.workers.simulation import ParallelSimulator
+from tasks import collect_demonstrations, collect_rollouts, cut_keyframes, make_initial_states
 from tests.doubles import TOY, ToySimulator, toy_state
 from tests.simulators.scenes import PICK_PLACE
 from tests.toy_artifacts import rolled_out
@@ -73,6 +75,30 @@ def test_demonstrations_carry_labels_pairs_and_replay(train, tmp_path):
     assert not episodes[0].pair and episodes[2].pair == episodes[3].pair == episodes[2].start.id
     assert all(episode.label is not None for episode in episodes)
     assert set(made.manifest.states) == {episode.start.id for episode in episodes}
+
+
+def test_keyframes_are_the_simulators_states_in_the_middle_of_episodes(train, tmp_path):
+    params = collect_demonstrations.Params(episodes=[{"name": "noise", "perturbation": NOISE, "count": 2}], workers=0)
+    inputs = collect_demonstrations.Inputs(simulator=PICK_PLACE, starts=train)
+    demonstrations = run_stage(
+        collect_demonstrations.collect_demonstrations, inputs, params, tmp_path / "demos", seed=5,
+        parents={"starts": train},
+    )  # fmt: skip
+    made = run_stage(
+        cut_keyframes.cut_keyframes, cut_keyframes.Inputs(PICK_PLACE, demonstrations),
+        cut_keyframes.Params(decisions=(2, 3), workers=0), tmp_path / "keyframes", seed=5,
+        parents={"episodes": demonstrations},
+    )  # fmt: skip
+    states, interface = read_states(made)
+    assert [state.decision for state in states] == [2, 2, 3, 3]
+    assert set(made.manifest.states) > {episode.start.id for episode in read_episodes(demonstrations.path)}
+    first = read_episodes(demonstrations.path).episode(0)
+    with ParallelSimulator(read_config_file(PICK_PLACE), 0) as simulator:
+        simulator.reset([states[2]])
+        step = simulator.step(first.actions[None, 3 * interface.chunk : 4 * interface.chunk])
+    frames = slice(1 + 3 * interface.chunk_frames, 1 + 4 * interface.chunk_frames)
+    assert torch.equal(step.frames[0], first.frames[frames])
+    torch.testing.assert_close(step.proprio[0], first.proprio[frames])
 
 
 def test_of_each_outcome_no_more_are_stored_than_asked_for_and_all_that_ran_are_counted():

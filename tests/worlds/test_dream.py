@@ -106,6 +106,27 @@ def test_the_history_of_the_second_chunk_is_what_the_first_drew(model):
     assert torch.equal(frames, step.frames)  # history 2 is the chunk's 2 frames
 
 
+def test_a_dream_begun_in_the_middle_of_an_episode_stands_where_one_held_to_its_frames_does(model):
+    actions, keys = torch.full((5, 4, 4), 0.5), random.row_keys(0, rows=range(5))
+    held = Dream(model)
+    held.reset(STATES, keys)
+    step = held.step(actions)
+    frames = torch.cat([torch.stack([state.frames for state in STATES]), step.frames], dim=1)
+    held.hold(frames)
+    begun = Dream(model)
+    proprio = torch.cat([torch.stack([state.proprio for state in STATES]), step.proprio], dim=1)
+    middle = [
+        replace(state, frames=frames[row], actions=actions[row], proprio=proprio[row], decision=1)
+        for row, state in enumerate(STATES)
+    ]
+    seen = begun.reset(middle, keys)
+    assert torch.equal(begun.latents, held.latents) and torch.equal(seen.frames[:, -1], step.frames[:, -1])
+    torch.testing.assert_close(begun.poses, held.poses)
+    first, second = begun.step(actions), held.step(actions)
+    assert torch.equal(first.frames, second.frames)
+    torch.testing.assert_close(first.proprio, second.proprio)
+
+
 def test_starts_at_different_decisions_are_refused(model):
     with pytest.raises(ValueError, match="same decision"):
         Dream(model).reset([STATES[0], replace(STATES[1], decision=1)], random.row_keys(0, rows=range(2)))
