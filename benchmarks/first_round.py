@@ -53,7 +53,7 @@ class Trials(Experiment):
         work = self.work
         self.train_states = work.states("train", 1280)
         self.start = work.policy(self.args.demonstrations)
-        self.own = own = work.rollouts("rollouts_own", self.start, self.train_states, 2)
+        self.seen = own = work.rollouts("rollouts_own", self.start, self.train_states, 2)
         weak = work.rollouts("rollouts_weak", work.policy(self.args.demonstrations // 2, 4), self.train_states, 1)
         expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
         self.sources = [expert, own, weak]

@@ -54,7 +54,7 @@ class Experiment:
         work, lab = self.work, self.lab
         train = work.states("train", 1280)
         self.start = work.policy(self.args.demonstrations)
-        self.own = own = work.rollouts("rollouts_own", self.start, train, 2)
+        self.seen = own = work.rollouts("rollouts_own", self.start, train, 2)
         weak = work.rollouts("rollouts_weak", work.policy(self.args.demonstrations // 2, 4), train, 1)
         expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
         sources = [expert, own, weak]
@@ -108,7 +108,7 @@ class Experiment:
             "admit_world_model", f"admission_{arm}", depth | dict(strips=6, workers=work.workers, pixel_episodes=64),
             world_model=model, reward=self.reward, episodes=self.admission_rollouts, policy=self.start,
             states=work.states("admission", 144), simulator=work.task.simulator, criterion="criterion.yaml",
-            seen_episodes=self.own,
+            seen_episodes=self.seen,
         )  # fmt: skip
         record = Admission.model_validate_json((made.path / "admission.json").read_text())
         for row in record.fidelity:

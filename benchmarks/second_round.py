@@ -10,6 +10,8 @@ arm has the same budget of simulator episodes of the evolved policy, and trains 
 - fork_pairs: half of it expert counterfactuals on those states, undisturbed and offset, all executed.
 - fresh: rollouts from start states that no world model has seen; the policy trains from these as well.
 - anew: the data of `replay`, a world model trained anew from the base.
+- long: the data of `replay`, the first world model trained on for as many steps again, at the first round's rate.
+- long_old: the same steps on the first round's data, no new episodes: what the steps do by themselves.
 
     python -m benchmarks.second_round --task pick_place --out OUT
 
@@ -29,7 +31,7 @@ from coevo.workers.simulation import kept_pools
 OWN = {"rollout_success": 0.4, "rollout_failure": 0.6}
 PAIRED = FAILURE_MIX | {"nominal": 0.1, "offset_failure": 0.15, "offset_success": 0.05}
 WATCHED = ("discrimination_before", "discrimination", "recall_before", "recall", "fake_success_before", "fake_success")
-ARMS = ("more_training", "replay", "forks", "fresh", "new", "fork_pairs", "anew")
+ARMS = ("more_training", "replay", "forks", "fresh", "new", "fork_pairs", "anew", "long", "long_old")
 FORK_REPEATS = 8
 """Episodes from each mixed state."""
 
@@ -62,12 +64,12 @@ class SecondRound(Trials):
         self.say()
 
     def refined(self, arm: str) -> Artifact:
-        """The arm's world model, ended at its peak; one trained anew runs its course."""
+        """The arm's world model, ended at its peak; one trained at the full rate runs its course."""
         lab, data = self.lab, self.data(arm)
-        if arm == "anew":
+        if arm in ("anew", "long", "long_old"):
             return lab.make(
-                "train_world_model", "world_anew", dict(training=self.training(self.args.steps)), dataset=data,
-                world_model=self.world_base,
+                "train_world_model", f"world_{arm}", dict(training=self.training(self.args.steps)), dataset=data,
+                world_model=self.world_base if arm == "anew" else self.mix,
             )  # fmt: skip
         settings = self.training(self.args.refine_steps, 1e-4) | dict(warmup=20, ema=0.99)
         params: dict[str, Any] = dict(training=settings, watch_every=self.args.watch_every, recall_floor=0.8)
@@ -88,6 +90,8 @@ class SecondRound(Trials):
     def data(self, arm: str) -> Artifact:
         """The arm's mixture."""
         budget, mixture, sources, previous = self.args.budget, FAILURE_MIX, [], self.first_data
+        if arm == "long_old":
+            return self.first_data
         match arm:
             case "forks":
                 sources = [self.own(budget // 2), self.forks(budget // 2)]
