@@ -23,15 +23,16 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from benchmarks.experiment import TASKS, Collection
+from coevo import judges
 from coevo.core import random, text
 from coevo.core.artifacts import Artifact, read
 from coevo.core.device import best_device
-from coevo.core.types import Verdicts
+from coevo.core.judging import judge
+from coevo.core.types import Seen, Verdicts, to_device
 from coevo.episodes.arrays import EpisodeArrays
 from coevo.episodes.store import read_episodes
 from coevo.policies import build as policies
 from coevo.records.outcomes import Figure, StateScore
-from coevo.rewards import build as rewards
 from coevo.rewards.calibration import sweep, value_order
 from coevo.rewards.windowed import TopReward
 from coevo.rewards.windows import per_frame, reading_frames
@@ -131,14 +132,17 @@ class Checks:
 
     def reward(self, name: str, artifact: Artifact, episodes: EpisodeArrays) -> None:
         """One reward model on the episodes."""
-        model = rewards.load(artifact, best_device())
+        model = judges.load(artifact, best_device())
         interface = model.interface
-        frames, words = episodes.frames.to(best_device()), list(episodes.instructions)
+        seen = to_device(
+            Seen(episodes.frames, episodes.instructions, episodes.proprio[:, 0], episodes.actions), best_device()
+        )
+        truth = episodes.success[:, interface.success_from - 1 :].any(dim=1)
         began = time.monotonic()
-        verdicts = model.verdicts(frames, words)
+        verdicts = judge(model, seen)
         probability = verdicts.probability.cpu()
-        self.add("milliseconds_a_decision", name, 1000 * (time.monotonic() - began) / len(frames) / interface.decisions,
-                 len(frames), "ms")  # fmt: skip
+        self.add("milliseconds_a_decision", name, 1000 * (time.monotonic() - began) / len(truth) / interface.decisions,
+                 len(truth), "ms")  # fmt: skip
         verdicts = Verdicts(probability, verdicts.success.cpu(), verdicts.first_success.cpu(), verdicts.threshold, name)
         counted = probability[:, interface.success_from :]
         self.add("readings_below_0.01", name, (counted < LOW).float().mean().item(), counted.numel())
@@ -147,13 +151,12 @@ class Checks:
             useful, dull = useful_samples(verdicts, group, interface.chunk_frames, how)
             self.add(f"samples_with_gradient_{kind}", name, useful, len(group) * interface.decisions)
             self.add(f"groups_without_gradient_{kind}", name, dull, int(group.max()) + 1)
-        truth = episodes.success[:, interface.success_from - 1 :].any(dim=1)
         for row in sweep(counted.amax(dim=1), truth, ETAS):
             for metric in ("accuracy", "precision", "recall", "f1"):
                 self.add(f"{metric}_at_{row['threshold']}", name, row[metric], len(truth))
         self.add("value_order", name, value_order(probability[truth][:, 1:]), int(truth.sum()), "correlation")
         if isinstance(model, TopReward):
-            written = generated(model, frames, words).cpu()
+            written = generated(model, seen.frames, seen.instructions).cpu()
             self.add("value_order_generated", name, value_order(written[truth][:, 1:]), int(truth.sum()), "correlation")
         self.ends(name, episodes, verdicts.first_success.clamp_max(interface.frames), interface.success_from)
 

@@ -7,7 +7,8 @@ and by one referee that is the same for all; it is trained in whether or not it 
 seeds; policies are evaluated on the same sealed states, and their dreamed successes replayed.
 
     python -m benchmarks.four_systems --out docs/results
-    python -m benchmarks.four_systems --out docs/results --systems worldloop world_env     some of them
+    python -m benchmarks.four_systems --out docs/results --systems worldloop world_env     some of them, or variants:
+                                                                                           benchmarks/system_variants.py
     python -m benchmarks.four_systems --out OUT --scale 0.02 --base-steps 20 --steps 10    to try it on a CPU
 
 What is made already is not made again, so a call that stopped goes on where it was. Two processes may share a GPU, once
@@ -24,10 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import four_systems_page
-from benchmarks.experiment import TASKS, Collection
+from benchmarks import four_systems_page, system_variants
 from benchmarks.first_round import Trials, arguments
+from benchmarks.system_variants import Variant
 from coevo.core.artifacts import Artifact
+from coevo.evaluation.fidelity import agreement
 from coevo.records.base import read_yaml
 from coevo.records.outcomes import Admission, Figure
 from coevo.records.system import System, laid_over
@@ -40,12 +42,6 @@ BEFORE, AFTER, SIMULATOR = "before", "after", "simulator"
 START, PARENT, TRAINED = "start policy", "parent policy", "trained policy"
 
 
-def systems() -> dict[str, System]:
-    """Those that have a file, by name."""
-    files = sorted((CONFIGS / "system").glob("*.yaml"))
-    return {file.stem: System.parse(read_yaml(file), str(file)) for file in files}
-
-
 class Shared(Trials):
     """What all systems begin with: states, demonstrations, experts, the base world model, the referee."""
 
@@ -55,8 +51,8 @@ class Shared(Trials):
         self.train_states = work.states("train", 1280)
         self.shown = work.expert("demonstrations", [work.noisy(60, 0.1, 0.1) | dict(count=60)])
         self.expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
-        self.plain = work.policy(self.args.demonstrations)
-        seen = work.rollouts("rollouts_referee", self.plain, self.train_states, 1)
+        cloned = work.policy(self.args.demonstrations)
+        seen = work.rollouts("rollouts_referee", cloned, self.train_states, 1)
         self.referee = self.lab.make(
             "calibrate_reward", "referee", self.fitting({}), episodes=[self.expert, seen],
             config=CONFIGS / f"reward/{REFEREE}.yaml",
@@ -70,11 +66,13 @@ class Shared(Trials):
 
 
 class Trial(Shared):
-    """One system."""
+    """One system, or a variant of one; what a variant has in common with the system as it is, is made once."""
 
-    def __init__(self, args: argparse.Namespace, name: str, system: System) -> None:
+    def __init__(self, args: argparse.Namespace, name: str, variant: Variant) -> None:
         super().__init__(args, "four_systems")
-        self.system, self.of, self.made = system, name, []
+        self.of, self.variant = name, variant
+        self.system = system_variants.system(variant)
+        self.plain = system_variants.system(Variant(variant.system, ""))
         self.part = self.lab.folder / "figures"
 
     def run(self) -> None:
@@ -105,42 +103,51 @@ class Trial(Shared):
 
     def _start(self) -> Artifact:
         """Cloned from the demonstrations that all systems see."""
-        cloning = laid_over(self.system.policy.pretraining.get("cloning", {}), dict(steps=self.args.clone_steps))
+        own, args = self.system.policy.pretraining, self.args
+        params = own | dict(
+            episodes=self.variant.demonstrations or args.demonstrations,
+            cloning=laid_over(own.get("cloning", {}), dict(steps=args.clone_steps)),
+        )
         return self.lab.make(
-            "pretrain_policy", f"policy_{self.of}_start", dict(episodes=self.args.demonstrations, cloning=cloning),
-            seed=0, demonstrations=self.shown, config=CONFIGS / f"policy/{self.system.policy.file}.yaml",
+            "pretrain_policy", f"policy_{self._named('policy')}_start", params, seed=0, demonstrations=self.shown, config=CONFIGS / f"policy/{self.system.policy.file}.yaml",
         )  # fmt: skip
 
     def _collected(self) -> Artifact:
         """The budget's episodes, as the system collects them: deliberate faults first, the policy's own for the rest."""
-        work, section = self.work, self.system.data.rollouts
-        repeats, budget = section.get("repeats", 2), work.count(self.args.budget)
+        work, section = self.work, dict(self.system.data.rollouts)
+        repeats, budget = section.pop("repeats", 2), work.count(self.args.budget)
+        section.pop("states", None)
+        if self.args.scale < 1:
+            for kind, count in (("near_success", "count"), ("pairs", "states")):
+                if kind in section:
+                    section[kind] = [part | {count: work.count(part[count])} for part in section[kind]]
         planned = sum(part["count"] for part in section.get("near_success", ()))
         planned += sum(part["states"] * (1 + part.get("per_state", 1)) for part in section.get("pairs", ()))
-        if planned >= budget:
-            self.lab.say(f"{self.of}: {planned} planned episodes in a budget of {budget}; the policy adds one per state")
-        more = {key: value for key, value in section.items() if key not in ("states", "repeats")}
         states = min(max((budget - planned) // repeats, 8), work.count(1280))
-        return self.rollouts(f"rollouts_{self.of}", self.start, self.train_states, states, repeats, **more)
+        name = f"rollouts_{self._named('policy', 'rollouts')}"
+        return self.rollouts(name, self.start, self.train_states, states, repeats, **section)
 
     def _world(self, own: Artifact) -> Artifact:
         """The shared base in the system's form, fine-tuned on its mixture."""
         section, args = self.system.data.dataset, self.args
         if args.scale < 1:  # a tiny set may lack a class
             section = section | dict(optional=list(section.get("mixture", {})))
-        dataset = self.lab.make("build_dataset", f"data_{self.of}", section, sources=[self.expert, own])
+        name = self._named("policy", "rollouts", "dataset")
+        dataset = self.lab.make("build_dataset", f"data_{name}", section, sources=[self.expert, own])
         params: dict[str, Any] = dict(training=laid_over(self.system.world_model.training, self.training(args.steps)))
         if self.system.world_model.form:
             params["form"] = self.system.world_model.form
+        name = self._named("policy", "rollouts", "dataset", "world_model")
         return self.lab.make(
-            "train_world_model", f"world_{self.of}", params, dataset=dataset, world_model=self.world_base
+            "train_world_model", f"world_{name}", params, dataset=dataset, world_model=self.world_base
         )
 
     def _reward(self, file: str, own: Artifact, world: Artifact) -> Artifact:
         """Trained where there is something to train, calibrated and frozen."""
         more = dict(world_model=world) if self.system.reward.own_head else {}
+        name = self._named("policy", "rollouts", "reward", *(("dataset", "world_model") if more else ()))
         return self.lab.make(
-            "calibrate_reward", f"reward_{self.of}", self.fitting(self.system.reward.calibration),
+            "calibrate_reward", f"reward_{name}", self.fitting(self.system.reward.calibration),
             episodes=[self.expert, own], config=CONFIGS / f"reward/{file}.yaml", **more,
         )  # fmt: skip
 
@@ -149,7 +156,7 @@ class Trial(Shared):
         if Algorithm.parse(read_yaml(algorithm), str(algorithm)).curriculum is None:
             return self.train_states
         return self.lab.make(
-            "select_states", f"states_{self.of}", dict(outcomes="any", order="length"), states=self.train_states,
+            "select_states", "states_in_order", dict(outcomes="any", order="length"), states=self.train_states,
             episodes=self.expert,
         )  # fmt: skip
 
@@ -157,11 +164,13 @@ class Trial(Shared):
         """Fidelity by the system's reward and by the referee, and its start policy's replay mismatch."""
         work = self.work
         states = work.states("admission", 144)
-        episodes = self.rollouts(f"admission_rollouts_{self.of}", self.start, states, work.count(144), 2)
+        name = self._named("policy")
+        episodes = self.rollouts(f"admission_rollouts_{name}", self.start, states, work.count(144), 2)
+        name = self._named("policy", "rollouts", "dataset", "world_model", "reward", "checks")
         more = {} if self.system.reward.file in (None, REFEREE) else dict(referee=self.referee)
         params = dict(strips=0, workers=work.workers, pixel_episodes=64) | self.system.checks.admission
         made = self.lab.make(
-            "admit_world_model", f"admission_{self.of}", params, world_model=world, reward=reward, episodes=episodes,
+            "admit_world_model", f"admission_{name}", params, world_model=world, reward=reward, episodes=episodes,
             policy=self.start, states=states, simulator=work.task.simulator, criterion=self._criterion(),
             base_world_models=[self.world_base], **more,
         )  # fmt: skip
@@ -172,11 +181,24 @@ class Trial(Shared):
             subset = "" if row.subset == "all" else f"_{row.subset}"
             for metric in ("fake_success", "recall"):
                 self.add(f"{metric}{subset}{reader}", self._arm(arms[row.arm]), getattr(row, metric))
+            if row.subset == "all" and (found := agreement(row)) is not None:
+                metric = "visual_alignment" if reader else "reward_alignment"
+                self.add_plain(metric, self._arm(arms[row.arm]), found[0])
         self.add("mismatch", self._arm(PARENT), record.mismatch)
         self.add_plain("admitted", self._arm(AFTER), float(record.admitted))
         for metric in ("precision", "recall", "false_positive_rate", "trigger_rate", "value_order"):
             if reward.manifest.metrics.get(metric) is not None:
                 self.add_plain(f"reward_{metric}", self._arm(AFTER), reward.manifest.metrics[metric])
+
+    def _named(self, *parts: str) -> str:
+        """Of the system as it is where these parts of it are unchanged, else of the variant."""
+
+        def of(system: System) -> list[Any]:
+            data = dict(rollouts=system.data.rollouts, dataset=system.data.dataset)
+            return [data.get(part, getattr(system, part, None)) for part in parts]
+
+        alike = of(self.system) == of(self.plain) and not ("policy" in parts and self.variant.demonstrations)
+        return self.variant.system if alike else self.of
 
     def _criterion(self) -> Path:
         file = self.part / f"{self.of}_criterion.yaml"
@@ -206,25 +228,25 @@ class Trial(Shared):
         self.part.mkdir(parents=True, exist_ok=True)
         rows = [figure.model_dump() for figure in (*summary, *figures)]
         (self.part / f"{self.of}.json").write_text(json.dumps(rows, indent=1) + "\n")
-        four_systems_page.write(self.part, self.args.out, systems())
+        four_systems_page.write(self.part, self.args.out, system_variants.everything())
 
     def _own(self, name: str) -> bool:
-        """Whether an artifact was made for this system alone."""
-        return self.of in name
+        """Whether an artifact was made for this system alone: the longest of the names that it bears is its own."""
+        return max((known for known in system_variants.everything() if known in name), key=len, default="") == self.of
 
 
 def chosen(args: argparse.Namespace) -> Sequence[str]:
-    """Systems of this call; ValueError for one without a file."""
-    known = systems()
+    """Systems and variants of this call; ValueError for one that there is not."""
+    known = system_variants.everything()
     unknown = [name for name in args.systems or () if name not in known]
     if unknown:
-        raise ValueError(f"configs/system has no {', '.join(unknown)}; there is: {', '.join(known)}")
-    return list(known) if args.systems is None else args.systems
+        raise ValueError(f"there is no system {', '.join(unknown)}; there is: {', '.join(known)}")
+    return list(system_variants.plain()) if args.systems is None else args.systems
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--systems", nargs="*", help="names of files in configs/system; none makes what they share")
+    parser.add_argument("--systems", nargs="*", help="files of configs/system, or variants; none makes what all share")
     parser.add_argument("--budget", type=int, default=1000, help="simulator episodes of a system's own")
     parser.add_argument("--clone-steps", type=int, default=1500)
     parser.add_argument("--validate-every", type=int, default=4, help="updates between checks on validation states")
@@ -234,7 +256,7 @@ def main() -> None:
     if not names:
         Shared(args, "four_systems").begin()
     for name in names:
-        Trial(args, name, systems()[name]).run()
+        Trial(args, name, system_variants.everything()[name]).run()
 
 
 if __name__ == "__main__":

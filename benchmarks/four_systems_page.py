@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.results_page import cell
+from benchmarks.system_variants import Variant, system
 from coevo.evaluation.intervals import seed_interval
 from coevo.records.outcomes import Figure
 from coevo.records.system import Claim, System
@@ -28,6 +29,7 @@ COLUMNS = {
     "fake success, base": ("before", "fake_success"), "fine-tuned": ("after", "fake_success"),
     "recall": ("after", "recall"), "fake on forks": ("after", "fake_success_mixed"),
     "referee: fake success": ("after", "fake_success_referee"), "referee: recall": ("after", "recall_referee"),
+    "reward alignment": ("after", "reward_alignment"), "visual alignment": ("after", "visual_alignment"),
     "mismatch before": ("parent policy", "mismatch"), "mismatch after": (TRAINED, "mismatch"),
     "useful frames": (TRAINED, "useful_frames"), "simulator episodes": (TRAINED, "simulator_episodes"),
 }  # fmt: skip
@@ -38,7 +40,8 @@ simulator episodes of its own, in one process on one machine. Intervals are 90%:
 training seeds for gains. "Simulator episodes" are all behind a trained policy since its start policy, those of the shared base
 world model and the checks along training included. World models were trained in whether admitted or not. The systems differ in more
 than one thing at once, start policy included, so a difference between two rows has no single cause. The referee is the frame
-classifier, the same for all; where a system's own reward is one, it stands alone."""
+classifier, the same for all; where a system's own reward is one, it stands alone. Alignment is the share of episodes whose reading in
+the fine-tuned world model agrees with the simulator: reward alignment by the system's own reward, visual alignment by the referee."""
 
 
 def means(figures: Sequence[Figure], system: str, task: str) -> list[Figure]:
@@ -59,31 +62,34 @@ def means(figures: Sequence[Figure], system: str, task: str) -> list[Figure]:
     return made
 
 
-def write(parts: Path, out: Path, systems: Mapping[str, System]) -> None:
+def write(parts: Path, out: Path, variants: Mapping[str, Variant]) -> None:
     """Join what every system has written so far: `out`/four-systems.json, and the page beside it."""
     figures = [
         Figure.model_validate(row)
-        for file in (parts / f"{name}.json" for name in systems)
+        for file in (parts / f"{name}.json" for name in variants)
         if file.exists()
         for row in json.loads(file.read_text())
     ]
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{NAME}.json").write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")
-    (out / f"{NAME}.md").write_text(page(figures, systems))
+    (out / f"{NAME}.md").write_text(page(figures, variants))
 
 
-def page(figures: Sequence[Figure], systems: Mapping[str, System]) -> str:
+def page(figures: Sequence[Figure], variants: Mapping[str, Variant]) -> str:
     """The page's text."""
     cells = {(figure.arm, figure.metric): figure for figure in figures}
-    shown = [name for name in systems if (name, "seconds") in cells]
+    shown = [name for name in variants if (name, "seconds") in cells]
     head = "| system | " + " | ".join(COLUMNS) + " | minutes |"
     lines = [head, "|---" * (len(COLUMNS) + 2) + "|"]
     for name in shown:
         row = [cell(cells.get((f"{name}, {arm}", metric))) for arm, metric in COLUMNS.values()]
         lines.append(f"| {name} | " + " | ".join(row) + f" | {cells[name, 'seconds'].value / 60:.1f} |")
     parts = [ABOUT, "\n".join(lines)]
-    for name in shown:
-        parts += [f"## {name}", f"{systems[name].source}: {systems[name].setting}.", claims(name, systems[name], cells)]
+    changed = [f"- `{name}`: {variants[name].system}, but {variants[name].says}." for name in shown if variants[name].says]
+    parts += ["## Variants", "\n".join(changed)] if changed else []
+    for name in (name for name in shown if not variants[name].says):
+        one = system(variants[name])
+        parts += [f"## {name}", f"{one.source}: {one.setting}.", claims(name, one, cells)]
     parts.append(f"Made by `python -m benchmarks.four_systems` from `{NAME}.json`.")
     return "\n\n".join(parts) + "\n"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import first_round, four_systems, second_round, seeds_and_controls
+from benchmarks import first_round, four_systems, second_round, seeds_and_controls, system_variants
 from coevo.core import artifacts
 from coevo.records.outcomes import Admission, Criterion, Evaluation, Fidelity, Interval, Mismatch, StateScore
 from scripts.laboratory import Laboratory
@@ -130,7 +130,7 @@ def test_a_second_round_refines_every_arm_and_trains_in_it(tmp_path, monkeypatch
 
 def test_every_system_collects_trains_and_is_shown_beside_what_was_published(tmp_path, monkeypatch):
     asked, written = rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial)
-    names = set(four_systems.systems())
+    names = set(system_variants.plain())
     for task in ("collect_rollouts", "train_world_model", "calibrate_reward", "admit_world_model"):
         assert {name for each, own in asked if each == task for name in names if name in own} == names
     assert {own for task, own in asked if task == "train_policy"} == {f"policy_{n}_{s}" for n in names for s in (0, 1)}
@@ -146,5 +146,25 @@ def test_every_system_collects_trains_and_is_shown_beside_what_was_published(tmp
 
 
 def test_a_system_without_a_file_is_refused_by_name(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="configs/system has no wordloop; there is: "):
+    with pytest.raises(ValueError, match="there is no system wordloop; there is: "):
         rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial, "--systems", "wordloop")
+
+
+def test_a_variant_makes_anew_what_its_change_touches_and_nothing_else(tmp_path, monkeypatch):
+    options = ("--systems", "worldloop", "worldloop_resnet")
+    asked, written = rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial, *options)
+    own = [name for task, name in asked if "resnet" in name and not name.startswith(("evaluation", "replay"))]
+    policies = ["policy_worldloop_resnet_0", "policy_worldloop_resnet_1"]
+    assert own == ["reward_worldloop_resnet", "admission_worldloop_resnet", *policies]
+    assert {row["arm"].split(",")[0] for row in written["four-systems"] if row["metric"] == "gain" and "," in row["arm"]
+            } == {"worldloop", "worldloop_resnet"}  # fmt: skip
+    assert "`worldloop_resnet`: worldloop, but a ResNet" in (tmp_path / "out" / "four-systems.md").read_text()
+
+
+@pytest.mark.parametrize("name", system_variants.VARIANTS)
+def test_a_variant_fits_its_system_and_differs_from_it(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    variant = system_variants.VARIANTS[name]
+    changed, plain = system_variants.system(variant), system_variants.system(system_variants.Variant(variant.system, ""))
+    without = dict(claims=())
+    assert (changed.model_copy(update=without) != plain.model_copy(update=without)) != bool(variant.demonstrations)

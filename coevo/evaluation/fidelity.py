@@ -65,6 +65,16 @@ def subsets(states: Sequence[str], truth: Bool[np.ndarray, " n"]) -> dict[str, B
     return {"all": np.ones(len(mixed), dtype=bool), "mixed": mixed, "same": ~mixed}
 
 
+def agreement(row: Fidelity) -> tuple[float, int] | None:
+    """Share of episodes whose reading agrees with the simulator's outcome, and their number: alignment, as
+    World-VLA-Loop reports it. None where a row lacks one of the outcomes."""
+    if row.fake_success is None or row.recall is None:
+        return None
+    failures, successes = row.fake_success.n, row.recall.n
+    right = row.recall.value * successes + (1.0 - row.fake_success.value) * failures
+    return right / (failures + successes), failures + successes
+
+
 def faults(rows: Sequence[Fidelity], mismatch: Interval | None, criterion: Criterion) -> tuple[str, ...]:
     """One sentence for each number that fails the criterion. A number that could not be measured fails too."""
     by_subset = {row.subset: row for row in rows}

@@ -4,8 +4,8 @@ import torch
 
 from coevo.core import random
 from coevo.evaluation.drive import drive, reached
-from coevo.evaluation.fidelity import faults, fidelity, pixel_figures, subsets
-from coevo.records.outcomes import Criterion, Interval
+from coevo.evaluation.fidelity import agreement, faults, fidelity, pixel_figures, subsets
+from coevo.records.outcomes import Criterion, Fidelity, Interval
 from tests.doubles import TOY, ToyDream, ToyReward, ToySimulator, toy_state
 
 CRITERION = Criterion(recall_floor=0.8, fake_success_ceiling=0.3, fake_success_mixed_ceiling=0.3, mismatch_ceiling=0.4)
@@ -94,3 +94,12 @@ def test_equal_frames_have_the_highest_ratio_and_a_missing_dot_is_seen_by_both_m
 def test_an_episode_of_another_chunk_length_is_refused():
     with pytest.raises(ValueError, match="no whole number of chunks"):
         drive(ToySimulator(), [toy_state(0)], full_speed(1)[:, :7], torch.zeros(1, dtype=torch.int64))
+
+
+def test_alignment_is_the_share_of_episodes_read_as_the_simulator_has_them():
+    def share(value, n):
+        return Interval(value=value, low=0.0, high=1.0, n=n)
+
+    row = Fidelity(arm="w", reader="r", subset="all", fake_success=share(0.25, 8), recall=share(0.5, 2))
+    assert agreement(row) == ((0.75 * 8 + 0.5 * 2) / 10, 10)
+    assert agreement(row.model_copy(update={"recall": None})) is None
