@@ -215,7 +215,7 @@ def main() -> None:
     checks.ends("to the horizon", episodes, horizon, interface.success_from)
     for folder in found("policy_*_start"):
         checks.critic(folder.name, read(folder), episodes)
-    for name, frames in frames_handed_on(16, 10.0).items():
+    for name, frames in frames_handed_on(16, interface.fps).items():
         checks.add("frames_read_of_16", name, frames, 1, "count")
     args.out.mkdir(parents=True, exist_ok=True)
     rows = [figure.model_dump() for figure in checks.figures]
