@@ -16,7 +16,17 @@ from coevo.core.types import Observation
 from coevo.policies import build
 from coevo.policies.backbone import Features
 from coevo.policies.cloning import clone
-from coevo.policies.config import Cloning, Flow, LaplaceScale, LearnedNoise, SdeNoise, SmallPolicyConfig, Tokens
+from coevo.policies.config import (
+    Cloning,
+    FixedGaussian,
+    FixedLaplace,
+    Flow,
+    LaplaceScale,
+    LearnedNoise,
+    SdeNoise,
+    SmallPolicyConfig,
+    Tokens,
+)
 from coevo.rl.config import Grpo, LeaveOneOut, Ppo
 from coevo.rl.packing import pack
 from coevo.rl.update import Learner
@@ -130,6 +140,16 @@ def test_the_gradient_of_cross_entropy_is_probability_minus_truth():
     truth[4] = 1.0  # zero lies in the middle one of nine bins
     expected = (policy.head.log_probs(features).exp() - truth).sum(0) / 32
     torch.testing.assert_close(policy.head.logits.bias.grad.view(8, 9), expected.detach())
+
+
+@pytest.mark.parametrize("settings", [FixedGaussian(std=0.3), FixedLaplace(scale=0.3)], ids=lambda head: head.kind)
+def test_the_gradient_of_a_fixed_heads_cloning_loss_is_its_error_or_the_sign_of_it(settings):
+    policy = make(settings)
+    features, target = features_of(policy, seen()), torch.full((4, 8), 0.3)
+    policy.head.loss(features, target, random.generator(0)).backward()
+    error = (policy.head.mean(features) - target).detach()
+    by_mean = (2 * error if settings.kind == "gaussian" else error.sign()) / 32
+    torch.testing.assert_close(policy.head.mean.bias.grad, by_mean.sum(0))
 
 
 class Steady(torch.nn.Module):

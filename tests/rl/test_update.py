@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from coevo.core.types import take_rows
 from coevo.rl.config import LeaveOneOut, Ppo
 from coevo.rl.packing import pack
-from coevo.rl.update import Learner, clipped_loss, ratio_terms
+from coevo.rl.update import Learner, Part, _critic_gradient, clipped_loss, gradient, ratio_terms
 from tests.doubles import TOY
 from tests.rl.examples import changed, dream_roll, grouped, judged, make_policy, small, weights_of
 
@@ -111,6 +112,55 @@ def test_the_share_of_clipped_values_is_counted_before_clamping():
     far[:3] = 0.3
     metrics = Learner(policy, algorithm, 0).update(replace(batch, value=batch.value - far))
     assert metrics["value_clipped"] == pytest.approx(3 / len(batch))
+
+
+def test_the_gradient_of_the_clipped_value_loss_worked_by_hand():
+    """Half the larger of two squared errors; where the clipped one is larger and binds, nothing is learned."""
+    policy = make_policy(critic=True)
+    batch = take_rows(decisions(policy, small(estimator=Ppo())), [0, 1, 2, 3])
+    rows = replace(batch, value=torch.zeros(4), returns=torch.tensor([1.0, 1.0, 0.0, -1.0]))
+    value = torch.tensor([0.1, 0.5, 0.5, 0.5], requires_grad=True)
+    metrics = _critic_gradient(value, rows, 0.2, share=0.5)
+    # Errors of the value: -0.9, -0.5, 0.5, 1.5; of the value clipped to 0.1, 0.2, 0.2, 0.2: -0.9, -0.8, 0.2, 1.2.
+    assert value.grad.tolist() == pytest.approx([0.5 * error / 4 for error in (-0.9, 0.0, 0.5, 1.5)])
+    assert metrics["value_loss"].item() == pytest.approx((0.81 + 0.64 + 0.25 + 2.25) / 8)
+    assert metrics["value_clipped"].item() == 0.75
+
+
+class Told(torch.nn.Module):
+    """A policy whose log-probabilities are its only weights."""
+
+    def __init__(self, log_prob: torch.Tensor) -> None:
+        super().__init__()
+        self.log_prob = torch.nn.Parameter(log_prob)
+        self.critic, self.config = None, SimpleNamespace(segments=2)
+
+    def evaluate(self, frames, proprio, words, draw):
+        return self.log_prob, None
+
+
+@pytest.mark.parametrize("ratio", ["token", "action", "chunk"])
+def test_the_gradient_of_the_whole_loss_is_that_of_differences_of_its_values(ratio):
+    """Clipped surrogate and divergence penalty together, away from the corners, against central differences."""
+    old = decisions(make_policy(), small(estimator=LeaveOneOut()))
+    batch = take_rows(old, range(4))
+    moved = 0.04 * torch.randn(batch.log_prob.shape, generator=torch.Generator().manual_seed(0))
+    batch = replace(batch, advantage=torch.tensor([1.0, -0.5, 0.25, -2.0]))
+    algorithm = small(estimator=LeaveOneOut(), ratio=ratio, kl_weight=0.7, clip=0.1)
+
+    def value(log_prob):
+        difference = log_prob - batch.log_prob.double()
+        terms, advantage = ratio_terms(difference, ratio, 2).exp(), batch.advantage.double()[:, None]
+        surrogate = torch.minimum(advantage * terms, advantage * terms.clamp(0.9, 1.1))
+        return -surrogate.sum(1).mean() + 0.7 * difference.square().sum(1).mean() / 2
+
+    policy = Told(batch.log_prob + moved)
+    found = gradient(policy, Part(batch, 1.0, algorithm, warming=False)).actor[0]
+    at = policy.log_prob.detach().double()
+    for place in [(0, 0), (1, 3), (2, 5), (3, 7)]:
+        step = torch.zeros_like(at)
+        step[place] = 1e-6
+        assert found[place].item() == pytest.approx((value(at + step) - value(at - step)).item() / 2e-6, abs=1e-5)
 
 
 def test_explained_variance_of_a_critic_that_knows_is_one():
