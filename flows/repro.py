@@ -23,6 +23,8 @@ from flows.lock import end_group, end_marked, mark
 DVC = (sys.executable, "-m", "flows.dvc_command")
 BUSY = 75
 """Exit status of flows.dvc_command where another DVC process holds what it needs."""
+FAILED = "ERROR: failed to reproduce"
+"""How DVC begins to say that a stage ended badly."""
 RETRY_SECONDS = (1, 2, 4, 8, 15)
 """Pauses before further tries at a busy lock; the last is repeated."""
 PATIENCE_SECONDS = 3600
@@ -78,7 +80,8 @@ def reproduce(root: Path, address: str, on_line: Callable[[str], None], upstream
             continue
         if code != BUSY:
             words = [line for line in last if not line.startswith("PROGRESS ")]
-            said = [line for line in words if not line.startswith("ERROR: failed to reproduce")]
+            # Of a command that failed the stage's own words say more; what else went wrong (a full disk) DVC says here.
+            said = [line for line in words if not (line.startswith(FAILED) and ": failed to run: " in line)]
             ended = f"DVC was ended by signal {-code}" if code < 0 else f"DVC ended with status {code} and said nothing"
             raise StageFailed("\n".join((said or words)[-15:]) or ended)
         if not waiting:
