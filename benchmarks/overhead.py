@@ -86,11 +86,14 @@ def repository(root: Path, closed: int) -> Path:
     dvc = [sys.executable, "-m", "dvc"]
     subprocess.run([*dvc, "repro"], cwd=root, env=toys.environment(), check=True, capture_output=True)
     rounds.open_next(loop)
+    sealed = []
     for number in range(2, closed + 1):
         shutil.copytree(loop.rounds / "i001", loop.rounds / round_id(number))
-        sealed = loop.rounds / round_id(number) / "sealed.dvc"
-        sealed.write_text(sealed.read_text().replace("/i001/", f"/{round_id(number)}/"))
-    subprocess.run([*dvc, "checkout", "--quiet"], cwd=root, env=toys.environment(), check=True, capture_output=True)
+        sealed.append(loop.rounds / round_id(number) / "sealed.dvc")
+        sealed[-1].write_text(sealed[-1].read_text().replace("/i001/", f"/{round_id(number)}/"))
+    if sealed:
+        checkout = [*dvc, "checkout", "--quiet", *map(str, sealed)]
+        subprocess.run(checkout, cwd=root, env=toys.environment(), check=True, capture_output=True)
     loop.write_open_round(loop.open_round().model_copy(update=dict(round=round_id(closed + 1))))
     return root
 
