@@ -4,7 +4,9 @@ Every reward model there reads the same simulator episodes, eight from each of s
 below 0.01; how many samples carry gradient when it is paid as 0 or 1, by differences, or by the continuous reading; what
 is left of a success where episodes end at its reading and where they do not; how its readings, and where it reads a
 token the verdict that it would write, rise along successes; milliseconds a decision. Beside these: how much of the
-outcome a linear probe finds in what a critic reads, and how many frames a video processor hands on.
+outcome a linear probe finds in what a critic reads, how many frames a video processor hands on, how a world model's
+verdicts stand noise and colour in the frame that it begins with, and, with --second-task, where a threshold stands on
+another task when it is kept as it is and when it is moved by quantile.
 
     python -m benchmarks.claim_checks --lab .local/four_systems --out docs/results
 """
@@ -14,106 +16,57 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from benchmarks.claim_measures import (
+    frames_handed_on,
+    generated,
+    kept_success,
+    linear_probe,
+    spoilt,
+    useful_samples,
+)
 from benchmarks.experiment import TASKS, Collection
 from coevo import judges
-from coevo.core import random, text
+from coevo.core import text
 from coevo.core.artifacts import Artifact, read
 from coevo.core.device import best_device
 from coevo.core.judging import judge
 from coevo.core.types import Seen, Verdicts, to_device
 from coevo.episodes.arrays import EpisodeArrays
 from coevo.episodes.store import read_episodes
+from coevo.evaluation.judged import open_loop, read_first
 from coevo.policies import build as policies
 from coevo.records.outcomes import Figure, StateScore
-from coevo.rewards.calibration import sweep, value_order
+from coevo.rewards.calibration import quantile_threshold, scores, sweep, value_order
 from coevo.rewards.windowed import TopReward
-from coevo.rewards.windows import per_frame, reading_frames
-from coevo.rl import payment
 from coevo.rl.config import Continuous, Differences, Payment, Peak
 from coevo.rl.packing import groups_of
 from coevo.rl.seeds import split
 from coevo.simulators.build import read_config_file
 from coevo.workers.simulation import kept_pools
+from coevo.worlds import build as worlds
 from scripts.laboratory import Laboratory
+from tasks.admit_world_model import recorded_episodes
 
 PAYMENTS: dict[str, Payment] = {"peak": Peak(), "differences": Differences(), "continuous": Continuous()}
 ETAS = (0.2, 0.3, 0.4, 0.5, 0.6)
 LOW = 0.01
-
-
-def useful_samples(verdicts: Verdicts, group: Int64[Tensor, " n"], per: int, how: Payment) -> tuple[float, float]:
-    """Share of decisions in groups whose returns differ, and share of groups whose returns are all the same.
-
-    Decisions behind the first success count as samples that carry nothing. `per` is frames per decision.
-    """
-    decision = torch.arange((verdicts.probability.shape[1] - 1) // per, device=group.device)
-    valid = decision[None] * per < verdicts.first_success.to(group.device)[:, None]
-    returns = payment.rewards(verdicts, valid, per, how).sum(dim=1)
-    spread = torch.stack([returns[group == number].max() - returns[group == number].min() for number in group.unique()])
-    useful = valid & (spread[group] > 1e-6)[:, None]
-    return useful.float().mean().item(), (spread <= 1e-6).float().mean().item()
-
-
-def kept_success(
-    success: Bool[Tensor, "n f"], ended: Int64[Tensor, " n"], success_from: int
-) -> tuple[float, float, float]:
-    """Of episodes that end at frame `ended`: shares that ever succeed, that do at their end, and of the first the share
-    that no longer do: damage after the success. Entry i of `success` speaks of frame i + 1."""
-    frame = torch.arange(1, success.shape[1] + 1)
-    counts = success & (frame >= success_from) & (frame[None] <= ended[:, None])
-    once, at_end = counts.any(dim=1), success.gather(1, (ended - 1)[:, None])[:, 0]
-    damaged = (once & ~at_end).sum().item() / max(int(once.sum()), 1)
-    return once.float().mean().item(), at_end.float().mean().item(), damaged
-
-
-def linear_probe(
-    features: Float[np.ndarray, "n e"], outcome: Float[np.ndarray, " n"], states: Sequence[str], seed: int = 0,
-    folds: int = 5, ridge: float = 1.0,
-) -> float:  # fmt: skip
-    """R2 of ridge regression on episodes from states that it was not fitted on: 0 is the mean, 1 is all of it."""
-    names = sorted(set(states))
-    fold = dict(zip(names, random.stream(seed, "probe").permutation(len(names)) % folds, strict=True))
-    own = np.array([fold[state] for state in states])
-    guessed = np.empty(len(outcome))
-    for number in range(folds):
-        train, test = own != number, own == number
-        mean, scale = features[train].mean(axis=0), features[train].std(axis=0) + 1e-6
-        rows = (features - mean) / scale
-        centre = outcome[train].mean()
-        weight = np.linalg.solve(
-            rows[train].T @ rows[train] + ridge * train.sum() * np.eye(rows.shape[1]) / rows.shape[1],
-            rows[train].T @ (outcome[train] - centre),
-        )
-        guessed[test] = centre + rows[test] @ weight
-    return float(1.0 - np.square(outcome - guessed).sum() / np.square(outcome - outcome.mean()).sum())
-
-
-def frames_handed_on(window: int, fps: float) -> dict[str, int]:
-    """Frames of a window that the published video processor keeps: told nothing, and told the rate."""
-    from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
-    from transformers.video_utils import VideoMetadata
-
-    processor = Qwen3VLVideoProcessor()
-    told = {"without_metadata": None, "told_the_rate": fps, "told_its_own_rate": float(processor.fps)}
-    return {
-        name: len(processor.sample_frames(VideoMetadata(total_num_frames=window, fps=rate)))
-        for name, rate in told.items()
-    }
+SPOILT = {"as_it_is": (0.0, 0.0), "noise": (12.0, 0.0), "colour": (0.0, 0.15)}
+"""Noise (standard deviation, levels of 255) and largest change of a colour channel, share."""
 
 
 class Checks:
     """Figures of one laboratory."""
 
-    def __init__(self, lab: Laboratory, work: Collection) -> None:
-        self.lab, self.work, self.figures = lab, work, []
+    def __init__(self, lab: Laboratory, work: Collection, demonstrations: int = 20) -> None:
+        self.lab, self.work, self.figures, self.demonstrations = lab, work, [], demonstrations
         self.task = work.task.name
 
     def add(self, metric: str, arm: str, value: float, n: int, unit: str = "fraction") -> None:
@@ -125,7 +78,7 @@ class Checks:
         work = self.work
         params = dict(states=work.count(32), repeats=8, workers=work.workers, batch=256, device=work.device)
         made = self.lab.make(
-            "collect_rollouts", "rollouts_groups", params, policy=work.policy(20), starts=work.states("train", 1280),
+            "collect_rollouts", "rollouts_groups", params, policy=work.policy(self.demonstrations), starts=work.states("train", 1280),
             simulator=work.task.simulator,
         )  # fmt: skip
         return read_episodes(made.path).arrays()
@@ -166,6 +119,32 @@ class Checks:
         for metric, value in zip(("success_once", "success_at_end", "damaged"), found, strict=True):
             self.add(metric, name, value, len(episodes))
 
+    def robustness(self, name: str, world: Artifact, episodes: Artifact, reader: Artifact) -> None:
+        """Agreement of a world model's verdicts with the simulator, from starts as they are and spoilt."""
+        reward, dream = judges.load(reader, best_device()), worlds.dream(world, best_device())
+        recorded = recorded_episodes(episodes, reward.interface)
+        for kind, (noise, colour) in SPOILT.items():
+            starts = tuple(spoilt(start, noise, colour) for start in recorded.starts)
+            drawn = open_loop(dream, replace(recorded, starts=starts), recorded.keys(0))
+            read = read_first(reward, drawn) < drawn.frames.shape[1]
+            self.add(f"agreement_{kind}", name, float((read == recorded.truth).mean()), len(read))
+
+    def transfer(self, name: str, artifact: Artifact, other: Checks) -> None:
+        """A threshold on another task's episodes, as it stands and moved so that as many frames trigger."""
+        model = judges.load(artifact, best_device())
+        episodes, interface = other.episodes(), read_config_file(other.work.task.simulator).interface
+        seen = to_device(Seen(episodes.frames, episodes.instructions, episodes.proprio[:, 0], episodes.actions),
+                         best_device())  # fmt: skip
+        counted = judge(model, seen).probability.cpu()[:, interface.success_from :]
+        truth = episodes.success[:, interface.success_from - 1 :].any(dim=1)
+        kept = model.calibration.threshold_as_probability
+        self.add("trigger_rate_first_task", name, model.calibration.trigger_rate, model.calibration.n)
+        for how, level in (("kept", kept), ("moved", quantile_threshold(counted, model.calibration.trigger_rate))):
+            self.add(f"trigger_rate_{how}", name, (counted >= level).float().mean().item(), counted.numel())
+            found = scores(counted.amax(dim=1), truth, level)
+            for metric in ("threshold", "accuracy", "precision", "recall"):
+                self.add(f"{metric}_{how}_on_{other.task}", name, found[metric], len(truth))
+
     def critic(self, name: str, artifact: Artifact, episodes: EpisodeArrays) -> None:
         """What a linear probe finds in the features of the first frame, and the most that any critic could there."""
         policy = policies.load(artifact, best_device())
@@ -188,15 +167,6 @@ class Checks:
             self.add("between_state_share_of_variance", name, variance.share_between, len(names))
 
 
-@torch.no_grad()
-def generated(model: TopReward, frames: Tensor, instructions: Sequence[str]) -> Float[Tensor, "n f1"]:
-    """1 where the model, asked to write, would write its token first, read as `probabilities` reads it."""
-    ends = reading_frames(model.interface, model.config.every, 0, frames.shape[1] - 1)
-    taken = model.look(frames, model.windows(ends), instructions)
-    written = model.reader.model.lm_head(taken).argmax(dim=-1) == model.answers[0]
-    return per_frame(written.float(), ends, frames.shape[1])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="pick_place", choices=TASKS)
@@ -204,6 +174,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="that of the laboratory")
+    parser.add_argument("--second-task", choices=TASKS, help="whose episodes a threshold is moved to")
     args = parser.parse_args()
     lab = Laboratory(args.lab)
     checks = Checks(lab, Collection(lab, TASKS[args.task], args.workers, args.scale))
@@ -213,6 +184,16 @@ def main() -> None:
         checks.reward(folder.name.removeprefix("reward_"), read(folder), episodes)
     horizon = torch.full((len(episodes),), interface.frames)
     checks.ends("to the horizon", episodes, horizon, interface.success_from)
+    for folder in found("world_[!b]*"):
+        name = folder.name.removeprefix("world_")
+        admission = lab.folder / "data" / f"admission_rollouts_{name}"
+        if admission.exists():
+            checks.robustness(name, read(folder), read(admission), read(lab.folder / "data/referee"))
+    if args.second_task:
+        place = Laboratory(args.lab.with_name(f"{args.lab.name}_{args.second_task}"))
+        other = Checks(place, Collection(place, TASKS[args.second_task], args.workers, args.scale), demonstrations=40)
+        for folder in found("reward_worldloop*"):
+            checks.transfer(folder.name.removeprefix("reward_"), read(folder), other)
     for folder in found("policy_*_start"):
         checks.critic(folder.name, read(folder), episodes)
     for name, frames in frames_handed_on(16, interface.fps).items():

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.claim_checks import frames_handed_on, generated, kept_success, linear_probe, useful_samples
+from benchmarks.claim_measures import (
+    frames_handed_on,
+    generated,
+    kept_success,
+    linear_probe,
+    spoilt,
+    useful_samples,
+)
 from coevo.core.types import Verdicts
 from coevo.rewards.config import TopRewardConfig
 from coevo.rewards.vlm_config import TinyVlm
 from coevo.rewards.windowed import TopReward
 from coevo.rl.config import Continuous, Differences, Peak
-from tests.doubles import TOY, draw
+from tests.doubles import TOY, draw, toy_state
 
 
 def test_groups_that_ended_alike_carry_gradient_by_their_reading_alone():
@@ -64,3 +73,14 @@ def test_shares_are_of_all_groups():
     read = torch.zeros(4, 5)
     verdicts = Verdicts(read, torch.zeros(4, dtype=torch.bool), torch.full((4,), 5), 0.8, "hand")
     assert useful_samples(verdicts, torch.tensor([0, 0, 1, 1]), 2, Continuous()) == (pytest.approx(0.0), 1.0)
+
+
+def test_a_start_is_spoilt_by_as_much_as_asked_and_alike_every_time():
+    start = toy_state(3.0)
+    assert torch.equal(spoilt(start, 0.0, 0.0).frames, start.frames)
+    grey = replace(start, frames=torch.full((1, 64, 64, 3), 100, dtype=torch.uint8))
+    noisy = spoilt(grey, 12.0, 0.0)
+    assert noisy.frames.float().std().item() == pytest.approx(12.0, rel=0.05)
+    assert torch.equal(noisy.frames, spoilt(grey, 12.0, 0.0).frames) and noisy.id == grey.id
+    shade = spoilt(grey, 0.0, 0.2).frames[0, 0, 0]
+    assert torch.equal(spoilt(grey, 0.0, 0.2).frames, shade.expand(1, 64, 64, 3)) and (shade.int() - 100).abs().max() <= 20
