@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo.core.types import Verdicts
+from coevo.rewards.classifier import read_peak
 from coevo.rl.config import Algorithm, Continuous, Differences, LeaveOneOut, Peak
 from coevo.rl.packing import pack
 from coevo.rl.payment import levels, rewards
@@ -50,6 +51,15 @@ def test_differences_sum_to_the_continuous_return_minus_the_start(read, taken):
     valid = torch.arange(3)[None] < taken
     total = rewards(verdicts, valid, 2, Differences()).sum().item()
     assert total == pytest.approx(rewards(verdicts, valid, 2, Continuous()).sum().item() - read[0], abs=1e-5)
+
+
+@given(st.lists(st.booleans(), min_size=6, max_size=6))
+def test_differences_of_a_reading_cut_to_0_or_1_are_the_peak(read):
+    """WorldLoop's rule: the reading is cut at the threshold, differenced, and ends the episode."""
+    probability = torch.tensor([[0.0, *map(float, read)]])
+    verdicts = read_peak(probability, 0.5, 1, "drawn")
+    valid = torch.arange(3)[None] * 2 < verdicts.first_success[:, None]
+    assert torch.equal(rewards(verdicts, valid, 2, Differences()), rewards(verdicts, valid, 2, Peak()))
 
 
 def test_groups_that_all_lost_carry_gradient_where_their_readings_differ():
