@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,38 @@ class Trials(Experiment):
         self.groups: dict[str, list[Evaluation]] = {}
 
     def begin(self) -> None:
-        """The first round: start policy, rollouts, reward, base, and the failure mix."""
+        """What every arm sets out from: start policy, and the base world model."""
         work = self.work
         self.train_states = work.states("train", 1280)
         self.start = work.policy(self.args.demonstrations)
-        self.seen = own = work.rollouts("rollouts_own", self.start, self.train_states, 2)
-        weak = work.rollouts("rollouts_weak", work.policy(self.args.demonstrations // 2, 4), self.train_states, 1)
         expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
-        self.sources = [expert, own, weak]
-        self.reward = work.reward([own, weak])
-        self.world_base = self.base(expert, self.sources)
-        self.mix = self.lab.make(
-            "train_world_model", "world_mix", dict(training=self.training(self.args.steps)),
-            dataset=work.dataset("data_mix", FAILURE_MIX, self.sources), world_model=self.world_base,
+        self.world_base = self.base(expert, [expert] if self.args.start_weights else [expert, *self.own_rollouts])
+
+    @cached_property
+    def own_rollouts(self) -> list[Artifact]:
+        """The start policy's rollouts, and those of a weaker one."""
+        work = self.work
+        self.seen = work.rollouts("rollouts_own", self.start, self.train_states, 2)
+        weaker = work.policy(self.args.demonstrations // 2, 4)
+        return [self.seen, work.rollouts("rollouts_weak", weaker, self.train_states, 1)]
+
+    @cached_property
+    def reward(self) -> Artifact:
+        """The frame classifier of the first round."""
+        return self.work.reward(self.own_rollouts)
+
+    @cached_property
+    def first_data(self) -> Artifact:
+        """What the first round's world model is trained on."""
+        expert = self.work.expert("expert", [self.work.noisy(1200, 0.0, 0.3)])
+        return self.work.dataset("data_mix", FAILURE_MIX, [expert, *self.own_rollouts])
+
+    @cached_property
+    def mix(self) -> Artifact:
+        """The world model of the first round."""
+        return self.lab.make(
+            "train_world_model", "world_mix", dict(training=self.training(self.args.steps)), dataset=self.first_data,
+            world_model=self.world_base,
         )  # fmt: skip
 
     def training(self, steps: int, rate: float = 4e-4) -> dict[str, Any]:

@@ -108,11 +108,6 @@ class SecondRound(Trials):
         return self.lab.make("build_dataset", f"second_{arm}", params, sources=sources, **more)
 
     @property
-    def first_data(self) -> Artifact:
-        """What the first round's world model was trained on."""
-        return self.work.dataset("data_mix", FAILURE_MIX, self.sources)
-
-    @property
     def fresh(self) -> Artifact:
         """Start states of another draw."""
         params = dict(role="train", count=self.work.count(1280), workers=self.work.workers)

@@ -55,7 +55,7 @@ class Controls(Trials):
         runs: list[tuple] = []
         if "budgets" in parts:
             budgets = self.args.budgets
-            runs += [(self.budget, arm, seed, size) for seed in seeds for size in budgets for arm in BUDGET_ARMS]
+            runs += [(self.budget, arm, seed, size) for seed in seeds for size in budgets for arm in self.args.budget_arms]
         if "recipes" in parts:
             runs += [(self.recipe, name, seed) for seed in seeds for name in self.args.recipes]
         if "sampling" in parts:
@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=RECIPES)
     parser.add_argument("--admit", action="store_true", help="hold the world model against admission states first")
     parser.add_argument("--budgets", nargs="+", type=int, default=[250, 500, 1000], help="simulator episodes in all")
+    parser.add_argument("--budget-arms", nargs="+", default=list(BUDGET_ARMS), choices=BUDGET_ARMS)
     parser.add_argument("--simulator-states", type=int, default=4, help="initial states of an update in the simulator")
     parser.add_argument("--clone-steps", type=int, default=500)
     args: argparse.Namespace = parser.parse_args()
