@@ -107,9 +107,12 @@ class ClassifierTraining(Config):
 
 
 class WindowTraining(Config):
-    """Steps on windows that end at a reading, half of them at a success while there are any."""
+    """Steps on windows that end at a reading: half of them at a success, a quarter late in an episode without one."""
 
     steps: PositiveInt = 400
-    batch: PositiveInt = 16
+    batch: Annotated[int, Field(ge=4)] = 16
+    image_noise: NonNegativeFloat = 0.15
+    """Largest standard deviation added to frames in [-1, 1], one per window; it forgives the texture of a world model.
+    Behind a frozen vision-language model, whose output is computed once, none is added."""
     learning_rate: PositiveFloat = 1e-3
     """1e-4 is what the completion head's authors use at full size."""

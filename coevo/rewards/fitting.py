@@ -29,7 +29,8 @@ def fit(
 ) -> None:
     """Train what the model leaves open; a model that is frozen whole is left as it is.
 
-    Half of each batch are windows that end at a success. Goes on from `checkpoint` if it holds something. Raises
+    Half of each batch are windows that end at a success, a quarter are such as end where success counts and is not
+    there: among all others those are few, and a model that never sees them learns to tell the time. Goes on from `checkpoint` if it holds something. Raises
     ValueError if the episodes hold one outcome only at the frames that are read.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
@@ -38,12 +39,14 @@ def fit(
     ends = reading_frames(model.interface, model.config.every)
     at = torch.tensor(ends) - 1
     labels, nearness = success[:, at].flatten(), progress[:, at].flatten()
-    pools = [labels.nonzero().flatten(), (~labels).nonzero().flatten()]
+    late = ~labels & (torch.tensor(ends) >= model.interface.success_from).repeat(len(success))
+    pools = [pool.nonzero().flatten() for pool in (labels, late if late.any() else ~labels, ~labels)]
     if not all(len(pool) for pool in pools):
         raise ValueError(
             f"{len(pools[0])} of {len(labels)} windows end at a success; a reward model needs both outcomes: collect "
             "more rollouts, or from a policy that sometimes succeeds"
         )
+    device = weights[0].device
     taken = _Taken(model, frames, model.windows(ends), instructions)
     optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=1e-3)
     model.train()
@@ -57,13 +60,13 @@ def fit(
         report(*line)
     for step in range(began, settings.steps):
         source = random.generator(seed, "window reward", step)
-        half = settings.batch // 2
+        half, quarter = settings.batch // 2, settings.batch // 4
         rows = torch.cat([
             pool[torch.randint(len(pool), (count,), generator=source)]
-            for pool, count in zip(pools, (half, settings.batch - half), strict=True)
+            for pool, count in zip(pools, (half, quarter, settings.batch - half - quarter), strict=True)
         ])  # fmt: skip
         optimiser.param_groups[0]["lr"] = settings.learning_rate * cosine(step, settings.steps)
-        found = taken(rows)
+        found = taken(rows, settings.image_noise, random.generator(seed, "window noise", step, device=device))
         loss = model.loss(found, labels[rows].to(found.device), nearness[rows].to(found.device))
         optimiser.zero_grad()
         loss.backward()
@@ -96,10 +99,14 @@ class _Taken:
                 ]
             self.kept = torch.cat(parts).flatten(0, 1)
 
-    def __call__(self, rows: Int64[Tensor, " b"]) -> Tensor:
+    def __call__(self, rows: Int64[Tensor, " b"], image_noise: float, source: torch.Generator) -> Tensor:
         if self.kept is not None:
             return self.kept[rows.to(self.kept.device)]
         episode, end = rows // len(self.windows), rows % len(self.windows)
         chosen = self.frames[episode[:, None], self.windows[end]]
+        chosen = chosen.to(source.device)
+        scale = torch.rand(len(chosen), 1, 1, 1, 1, generator=source, device=source.device) * image_noise * 127.5
+        noisy = chosen + torch.randn(chosen.shape, generator=source, device=source.device) * scale
+        chosen = noisy.round().clamp(0, 255).to(torch.uint8)
         own = [self.instructions[row] for row in episode.tolist()]
         return self.model.look(chosen, torch.arange(chosen.shape[1])[None], own)[:, 0]
