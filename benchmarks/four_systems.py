@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ class Trial(Shared):
 
     def run(self) -> None:
         """Its data, its world model, then a policy per seed."""
+        if self.is_over(self.of):
+            return
         self.begin()
         system, args = self.system, self.args
         self.start = self._start()
@@ -255,8 +258,11 @@ def main() -> None:
     names = chosen(args)
     if not names:
         Shared(args, "four_systems").begin()
+    began = time.monotonic()
     for name in names:
-        Trial(args, name, system_variants.everything()[name]).run()
+        trial = Trial(args, name, system_variants.everything()[name])
+        trial.lab.began = began  # --seconds holds for the whole call
+        trial.run()
 
 
 if __name__ == "__main__":

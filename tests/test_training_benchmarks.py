@@ -145,6 +145,11 @@ def test_every_system_collects_trains_and_is_shown_beside_what_was_published(tmp
     assert not again
 
 
+def test_a_call_whose_time_is_up_begins_no_further_system(tmp_path, monkeypatch):
+    asked, _ = rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial, "--seconds", "-1")
+    assert not asked
+
+
 def test_a_system_without_a_file_is_refused_by_name(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="there is no system wordloop; there is: "):
         rehearse(tmp_path, monkeypatch, four_systems, four_systems.Trial, "--systems", "wordloop")
