@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -40,7 +41,7 @@ def keep(root: Path) -> None:
     """Copy the dvc.lock files that are whole, for `mend`."""
     with held(root / ".dvc" / "tmp" / "lock"):
         for lock in _locks(root):
-            if is_whole(text := lock.read_text()):
+            if _entries(text := lock.read_text()) is not None:
                 _kept(root, lock).parent.mkdir(parents=True, exist_ok=True)
                 write_whole(_kept(root, lock), text)
 
@@ -139,10 +140,11 @@ def _is_dvc(pid: int, written: float) -> bool:
 
 
 def _restore(lock: Path, kept: Path) -> None:
-    if is_whole(lock.read_text()):
+    text, before = lock.read_text(), kept.read_text() if kept.is_file() else None
+    if text == before or not is_torn(text):
         return
-    if kept.is_file():
-        write_whole(lock, kept.read_text())
+    if before is not None:
+        write_whole(lock, before)
         said = "brought back as it was before"
     else:
         lock.unlink()  # DVC knows from its cache of runs what was made from what: no stage runs again for it
@@ -150,15 +152,26 @@ def _restore(lock: Path, kept: Path) -> None:
     print(f"{lock} was torn when a DVC command was killed, and is {said}", file=sys.stderr, flush=True)
 
 
-def is_whole(text: str) -> bool:
-    """Whether a dvc.lock can be read. One that was cut between two stages can, and DVC then finds those changed."""
+def is_torn(text: str) -> bool:
+    """Whether this is the beginning of a dvc.lock that stops within a stage: outputs are what is written last of one.
+
+    One that stops between two stages is as good as whole: DVC finds those that follow in its cache of runs.
+    """
+    stages = _entries(text)
+    if stages is None:
+        return True
+    last = list(stages.values())[-1].get("outs") if stages else None
+    return not last or not all(isinstance(out, dict) and "md5" in out for out in last)
+
+
+def _entries(text: str) -> dict[str, Any] | None:
+    """The stages of a dvc.lock; none if it cannot be read to its end."""
     try:
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return isinstance(document, dict) and all(
-            isinstance(stage["cmd"], str) for stage in document["stages"].values()
-        )
+        stages = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stages"]
+        whole = text.endswith("\n") and all(isinstance(stage["cmd"], str) for stage in stages.values())
     except (yaml.YAMLError, KeyError, TypeError, AttributeError):
-        return False
+        return None
+    return stages if whole else None
 
 
 def _locks(root: Path) -> list[Path]:

@@ -5,6 +5,7 @@ import os
 import subprocess
 
 import pytest
+import yaml
 
 from flows import lock, mending
 
@@ -72,6 +73,60 @@ def test_a_torn_lock_comes_back_as_it_was_kept_and_a_whole_one_stays(root, torn)
     (root / "dvc.lock").write_text(WHOLE + "# newer\n")
     mending.mend(root)
     assert (root / "dvc.lock").read_text() == WHOLE + "# newer\n"
+
+
+TWO = """schema: '2.0'
+stages:
+  work:
+    cmd: python toys.py work --sources data/start/work --seed 0 --out
+      data/default/i001/policy/0
+    deps:
+    - path: toys.py
+      hash: md5
+      md5: 3b9fbeb7ebeccae137958741a43549de
+      size: 2462
+    params:
+      params.yaml:
+        work:
+          steps: 3
+    outs:
+    - path: data/default/i001/policy/0
+      hash: md5
+      md5: f7bac12568fa00342ac655a824e31f12.dir
+      size: 1018
+      nfiles: 3
+  decide:
+    cmd: python toys.py decide
+    outs:
+    - path: data/default/i001/decision
+      hash: md5
+      md5: e15bb4909667a5e7691b2196375b3245.dir
+      size: 700
+      nfiles: 3
+"""
+
+
+def test_wherever_a_lock_is_cut_no_half_of_a_stage_stays_in_it(root):
+    stages = yaml.safe_load(TWO)["stages"]
+    outs = {name: [out["md5"] for out in stage["outs"]] for name, stage in stages.items()}
+    for cut in range(len(TWO)):
+        (root / "dvc.lock").write_text(TWO)
+        mending.keep(root)
+        (root / "dvc.lock").write_text(TWO[:cut])
+        mending.mend(root)
+        left = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
+        assert left, cut
+        for name, stage in left.items():
+            assert [out["md5"] for out in stage["outs"]] == outs[name] and stage["cmd"] == stages[name]["cmd"], cut
+            assert stage.get("deps") == stages[name].get("deps"), cut
+
+
+def test_a_lock_as_it_was_kept_is_not_torn_even_if_its_last_stage_makes_nothing(root):
+    nothing = TWO + "  look:\n    cmd: python toys.py look\n"
+    (root / "dvc.lock").write_text(nothing)
+    mending.keep(root)
+    mending.mend(root)
+    assert (root / "dvc.lock").read_text() == nothing
 
 
 def test_a_torn_lock_of_which_nothing_was_kept_is_removed(root):
