@@ -1,5 +1,6 @@
 """What a run says on the terminal: one line a stage, with the time left of long ones."""
 
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -11,6 +12,19 @@ _PROGRESS = re.compile(
     r"PROGRESS (?P<label>.+?) (?P<done>\d+)/(?P<total>\d+)(?: (?P<left>\d+) s left)?(?: (?P<note>.+))?"
 )
 console = Console(highlight=False)
+
+
+def _go_on(broken: Console) -> None:
+    """What was to be read goes nowhere once its reader is gone: a killed runner, or whatever a shell piped it to.
+
+    Rich would end the process, from within Prefect's log handler too, and with it the hours of work it speaks of.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, broken.file.fileno())
+    os.close(nowhere)
+
+
+Console.on_broken_pipe = _go_on
 
 
 @dataclass(frozen=True)
