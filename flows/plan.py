@@ -98,7 +98,7 @@ def records(loop: Loop) -> dict[str, Record]:
             section = params.get(_section_name(" ".join(run["command"]))) or {}
             found[place(loop, out)] = _record(run, sizes.get(out), section, file.parent.name)
     opened = loop.root / ".local" / "runs"
-    for folder in (opened / "start", opened / loop.name / loop.open_round().round):
+    for folder in (opened / "start", opened / loop.name / "start", opened / loop.name / loop.open_round().round):
         for file in sorted(folder.rglob("*.json")):
             run = json.loads(file.read_text())
             manifest = loop.root / "data" / run["id"] / "manifest.json"
