@@ -17,7 +17,7 @@ from coevo.worlds.config import Form, WorldModelConfig
 from coevo.worlds.dream import Dream
 from coevo.worlds.world_model import WorldModel
 
-NEW_PARTS = ("reward_head.",)
+NEW_PARTS = ("reward_head.", "features.", "net.transformer.patch_embedding.feature_embedding.")
 """Beginnings of the names of weights that a parent may lack."""
 
 

@@ -37,6 +37,8 @@ class Clips:
     """Episodes from the same start with the other outcome, where `together` of the training draws them side by side."""
     success: Bool[Tensor, "n f"] | None = None
     """The simulator's outcome per frame after the first, for a reward head."""
+    features: tuple[Float32[Tensor, "n f1 _ _ _"], ...] = ()
+    """Of each encoder that the world model reads, its map of each frame."""
 
 
 def prepare(
@@ -73,11 +75,15 @@ def prepare(
         with torch.no_grad():
             parts = [model.codec.encode(part.to(device)).to(keep) for part in frames.split(64)]
         latents = rearrange(torch.cat(parts), "n c f h w -> n f c h w").contiguous()
+    features: tuple[Tensor, ...] = ()
+    if model.features is not None:
+        found = [model.features.maps(part.to(device)) for part in frames.split(64)]
+        features = tuple(torch.cat(maps) for maps in zip(*found, strict=True))
     return Clips(
         frames=frames.to(device), latents=latents, poses=rearrange(normalised, "n f s p -> n f (s p)"),
         marks=kinematics.marks(interface.camera, path[:, :, -1, :3]), words=model.numbered(instructions),
         decisions=decisions, weights=weights, twins=None if twins is None else twins.to(device),
-        success=None if success is None else success.to(device),
+        success=None if success is None else success.to(device), features=features,
     )  # fmt: skip
 
 
@@ -110,15 +116,20 @@ class Windows:
         return self.model.codec.encode(shown)
 
     def conditions(self, episode: Int64[Tensor, " b"], decision: Int64[Tensor, " b"]) -> Window:
-        """What was commanded and said."""
-        frames = torch.cat([self.past(decision), self.future(decision)], dim=1)
+        """What was commanded and said, and features of the recorded context."""
+        past = self.past(decision)
+        frames = torch.cat([past, self.future(decision)], dim=1)
         poses = self.clips.poses[episode[:, None], frames]
         temporal = self.model.codec.temporal
         if temporal > 1:
             grouped = torch.cat([poses[:, :1].expand(-1, temporal, -1), poses[:, 1:]], dim=1)
             poses = rearrange(grouped, "b (w g) p -> b w (g p)", g=temporal)
         marks = self.clips.marks[episode[:, None], frames[:, ::temporal]]
-        return Window(poses, marks, self.clips.words[episode])
+        features = None
+        if self.model.features is not None:
+            shown = past[:, ::temporal]
+            features = self.model.features.laid_out([maps[episode[:, None], shown] for maps in self.clips.features])
+        return Window(poses, marks, self.clips.words[episode], features)
 
     def success(self, episode: Int64[Tensor, " b"], decision: Int64[Tensor, " b"]) -> Bool[Tensor, "b kf"]:
         """Outcome at each future frame."""

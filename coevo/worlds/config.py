@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from coevo.core.parts import PythonPart
 from coevo.records.base import Config
 
 
@@ -74,6 +75,37 @@ class RewardHeadConfig(Config):
     """Width of its two layers."""
 
 
+class GeometryFeatures(Config):
+    """A small encoder that tells from one frame where the gripper is and how near the task is to done."""
+
+    kind: Literal["geometry"] = "geometry"
+    channels: tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt] = (16, 32, 32, 16)
+    """Of its four strided convolutions, multiples of 8; the last is the number of features."""
+    steps: PositiveInt = 200
+    """Training steps, where the world model is first given it; frozen from then on."""
+    batch: PositiveInt = 64
+    learning_rate: PositiveFloat = 2e-3
+
+
+class DinoFeatures(Config):
+    """Patch features of a published DINOv2, frozen: geometry (VGGT's own encoder is a DINOv2)."""
+
+    kind: Literal["dinov2"] = "dinov2"
+    source: str = "facebook/dinov2-base"
+    """Hub id or local folder."""
+
+
+class ClipFeatures(Config):
+    """The pooled output of a published CLIP image encoder, frozen: semantics."""
+
+    kind: Literal["clip"] = "clip"
+    source: str = "openai/clip-vit-base-patch16"
+    """Hub id or local folder."""
+
+
+Features = Annotated[GeometryFeatures | DinoFeatures | ClipFeatures | PythonPart, Field(discriminator="kind")]
+
+
 class WorldModelConfig(Config):
     """An action-conditioned video world model on the Wan transformer class of diffusers."""
 
@@ -95,6 +127,8 @@ class WorldModelConfig(Config):
     """Euler steps per chunk when dreaming."""
     reward_head: RewardHeadConfig | None = None
     """A head of its own that says of each frame whether the task is done; none has none."""
+    features: tuple[Features, ...] = ()
+    """Frozen image encoders whose features of the context frames are added to its tokens, weights zero at first."""
     compile: bool = False
     """On a GPU, compile the transformer's blocks: half a minute once per process, then shorter steps."""
 
@@ -112,6 +146,7 @@ class Form(Config):
     pose_condition: bool | None = None
     sampling_steps: PositiveInt | None = None
     reward_head: RewardHeadConfig | None = None
+    features: tuple[Features, ...] | None = None
     compile: bool | None = None
 
     def of(self, parent: WorldModelConfig) -> WorldModelConfig:

@@ -54,6 +54,7 @@ class Dream:
             proprio.append(start.proprio[-1:])
         shown = torch.stack(frames).to(self.device)
         self.latents = self.model.codec.encode(shown).float()
+        self.features = self.model.context_features(shown)
         self.poses = torch.stack(poses).float().to(self.device)
         self.instructions = tuple(start.instruction for start in starts)
         self.words = self.model.numbered(self.instructions)
@@ -73,16 +74,18 @@ class Dream:
             rows = slice(first, first + self.batch)
             # Conditions are computed outside the captured graph: their constants come from the host.
             window = self.model.conditions(path[rows], self.words[rows])
+            features = () if self.features is None else (self.features[rows],)
             latents, images, *success = self._padded(
-                self.latents[rows], noise[rows], window.poses, window.marks, window.words, self.present[rows]
+                self.latents[rows], noise[rows], window.poses, window.marks, window.words, self.present[rows], *features
             )
             drawn.append(latents)
             frames.append(images)
             read += success
         new, frames = torch.cat(drawn), torch.cat(frames)
         self.present = frames[:, -1]
-        recent = torch.cat([self.latents[:, :, 1:], new], dim=2)[:, :, -model.history :]
-        self.latents = torch.cat([self.latents[:, :, :1], recent], dim=2)
+        self.latents = self._moved_on(self.latents, new)
+        if self.features is not None:
+            self.features = self._moved_on(self.features, model.features_of(frames))
         history = torch.cat([self.poses[:, 1:], future], dim=1)[:, -model.config.history :]
         self.poses = torch.cat([self.poses[:, :1], history], dim=1)
         proprio = kinematics.proprio_after(interface, commanded, self.decision)
@@ -100,6 +103,7 @@ class Dream:
         index = torch.arange(frames.shape[1] - history, frames.shape[1]).clamp_min(0)
         window = frames[:, torch.cat([torch.zeros(1, dtype=torch.int64), index])].to(self.device)
         self.latents = self.model.codec.encode(window).float()
+        self.features = self.model.context_features(window)
         self.present = window[:, -1]
 
     def keep(self, rows: Int64[Tensor, " m"]) -> None:
@@ -108,7 +112,13 @@ class Dream:
         self.latents, self.poses, self.keys, self.words, self.present = (
             item[kept] for item in (self.latents, self.poses, self.keys, self.words, self.present)
         )
+        self.features = None if self.features is None else self.features[kept]
         self.instructions = tuple(self.instructions[row] for row in rows.tolist())
+
+    def _moved_on(self, context: Tensor, new: Tensor) -> Tensor:
+        """The context with the latest frames for history; frames stand in the third place."""
+        recent = torch.cat([context[:, :, 1:], new], dim=2)[:, :, -self.model.history :]
+        return torch.cat([context[:, :, :1], recent], dim=2)
 
     def _padded(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         count = len(inputs[0])
@@ -118,10 +128,11 @@ class Dream:
         return tuple(item[:count] for item in self._draw(*inputs))
 
     def _sample(
-        self, context: Tensor, noise: Tensor, poses: Tensor, marks: Tensor, words: Tensor, present: Tensor
-    ) -> tuple[Tensor, ...]:
+        self, context: Tensor, noise: Tensor, poses: Tensor, marks: Tensor, words: Tensor, present: Tensor,
+        features: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         """Latents, frames and, with a reward head, the probability of success per frame."""
-        window = Window(poses, marks, words)
+        window = Window(poses, marks, words, features)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
             drawn = self.model.sample(context, noise, window, self.steps)
             latents = drawn.clean.float()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from coevo.worlds.clips import Clips, Windows
 from coevo.worlds.config import WorldTraining
 from coevo.worlds.reward_head import success_loss
 from coevo.worlds.twins import side_by_side
-from coevo.worlds.world_model import WorldModel
+from coevo.worlds.world_model import Window, WorldModel
 
 
 class WorldTrainer:
@@ -104,13 +105,13 @@ class WorldTrainer:
         """Loss, gradient, optimiser and averaged weights; captured as one graph on a GPU."""
         level = self._levels(level)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            context = self._context(episode, decision, own_noise)
+            context, window = self._context(episode, decision, own_noise)
             history = context[:, :, 1:] + history_noise
             context = torch.cat([context[:, :, :1], history], dim=2)
             clean = self.windows.latents(episode, self.windows.future(decision))
             moved = self.windows.moved(episode, decision)
             noisy = clean + level.view(-1, 1, 1, 1, 1) * (noise - clean)
-            predicted = self.model.predict(context, noisy, level, self.windows.conditions(episode, decision))
+            predicted = self.model.predict(context, noisy, level, window)
         error = (predicted.clean - clean) / level.clamp_min(0.2).view(-1, 1, 1, 1, 1)
         weight = 1.0 + (self.settings.moved_weight - 1.0) * moved
         loss = (error.square() * weight).sum() / (weight.sum() * clean.shape[1])
@@ -134,23 +135,38 @@ class WorldTrainer:
         last = (rows * share).floor() > ((rows - 1) * share).floor()
         return torch.where(last, self.model.last_level, level)
 
-    def _context(self, episode: Tensor, decision: Tensor, own_noise: Tensor) -> Tensor:
-        """Initial and history latents; in the first rows the history is the model's own sample of the last chunk."""
-        context = self.windows.latents(episode, self.windows.past(decision))
+    def _context(self, episode: Tensor, decision: Tensor, own_noise: Tensor) -> tuple[Tensor, Window]:
+        """Initial and history latents, and conditions.
+
+        In the first rows the history, and its features, are the model's own sample of the last chunk.
+        """
+        windows, model = self.windows, self.model
+        context, window = windows.latents(episode, windows.past(decision)), windows.conditions(episode, decision)
         if not self.own_rows:
-            return context
+            return context, window
         own = slice(0, self.own_rows)
         earlier = (decision[own] - 1).clamp_min(0)
         with torch.no_grad():
-            before = self.windows.latents(episode[own], self.windows.past(earlier))
-            window = self.windows.conditions(episode[own], earlier)
-            drawn = self.model.sample(before, own_noise, window, self.settings.self_rollout_steps).clean
-            history = torch.cat([before[:, :, 1:], drawn], dim=2)[:, :, -self.model.history :]
-        # An episode of one chunk has no chunk before it: its history is the start, as in the rows without their own.
-        began = decision[own].view(-1, 1, 1, 1, 1) > 0
-        history = torch.where(began, history, context[own, :, 1:])
-        mixed = torch.cat([history, context[self.own_rows :, :, 1:]])
-        return torch.cat([context[:, :, :1], mixed], dim=2)
+            before = windows.latents(episode[own], windows.past(earlier))
+            conditions = windows.conditions(episode[own], earlier)
+            drawn = model.sample(before, own_noise, conditions, self.settings.self_rollout_steps).clean
+            context = self._behind_own(context, torch.cat([before, drawn], dim=2), decision)
+            if model.features is not None:
+                present = self.clips.frames[episode[own], earlier * model.interface.chunk_frames]
+                seen = model.features_of(model.codec.decode(drawn, present))
+                features = self._behind_own(window.features, torch.cat([conditions.features, seen], dim=2), decision)
+                window = replace(window, features=features)
+        return context, window
+
+    def _behind_own(self, recorded: Tensor, own: Tensor, decision: Tensor) -> Tensor:
+        """The recorded context with the end of `own` for history in the first rows.
+
+        An episode of one chunk has no chunk before it: its history is the start, as in the rows without their own.
+        """
+        rows = len(own)
+        began = decision[:rows].view(-1, 1, 1, 1, 1) > 0
+        history = torch.where(began, own[:, :, -self.model.history :], recorded[:rows, :, 1:])
+        return torch.cat([recorded[:, :, :1], torch.cat([history, recorded[rows:, :, 1:]])], dim=2)
 
     def _set_rate(self) -> None:
         settings, done = self.settings, self.step

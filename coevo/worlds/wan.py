@@ -1,7 +1,7 @@
 """The Wan transformer of diffusers, conditioned on actions without touching its code or its weight names.
 
 Two modules of it are wrapped after its weights are loaded: the condition embedder, whose per-frame modulation takes
-the commanded pose, and the patch embedding, which adds embedded action maps. Both additions begin at zero, so a
+the commanded pose, and the patch embedding, which adds embedded action maps and features. All begin at zero, so a
 published model starts as itself.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from diffusers import WanTransformer3DModel
 from einops import rearrange
 from jaxtyping import Float, Int64
@@ -50,19 +51,31 @@ class PoseModulation(nn.Module):
 
 
 class PatchesWithMaps(nn.Module):
-    """Wraps the patch embedding: adds maps at pixel resolution, one kernel per patch, weights zero at first."""
+    """Wraps the patch embedding: adds maps at pixel resolution, one kernel per patch, and features by patch.
 
-    def __init__(self, embedding: nn.Conv3d, patch_pixels: int, maps: int = 2) -> None:
+    The weights of both are zero at first.
+    """
+
+    def __init__(self, embedding: nn.Conv3d, patch_pixels: int, maps: int = 2, features: int = 0) -> None:
         super().__init__()
         self.embedding = embedding
         kernel = (1, patch_pixels, patch_pixels)
         self.map_embedding = nn.Conv3d(maps, embedding.out_channels, kernel, stride=kernel, bias=False)
         nn.init.zeros_(self.map_embedding.weight)
+        self.feature_embedding = nn.Conv3d(features, embedding.out_channels, 1, bias=False) if features else None
+        if features:
+            nn.init.zeros_(self.feature_embedding.weight)
         self.maps: Tensor | None = None
+        self.features: Tensor | None = None
 
     def forward(self, latents: Tensor) -> Tensor:
         tokens = self.embedding(latents)
-        return tokens if self.maps is None else tokens + self.map_embedding(self.maps.to(latents.dtype))
+        if self.maps is not None:
+            tokens = tokens + self.map_embedding(self.maps.to(latents.dtype))
+        if self.features is not None:  # of the context frames, which stand first
+            added = self.feature_embedding(self.features.to(latents.dtype))
+            tokens = tokens + F.pad(added, (0, 0, 0, 0, 0, tokens.shape[2] - added.shape[2]))
+        return tokens
 
 
 class ActionWan(nn.Module):
@@ -74,12 +87,15 @@ class ActionWan(nn.Module):
         pose_size: int,
         patch_pixels: int,
         words: nn.Module,
+        features: int = 0,
     ) -> None:
         super().__init__()
         dim = transformer.config.num_attention_heads * transformer.config.attention_head_dim
         self.patch = transformer.config.patch_size[1]
         transformer.condition_embedder = PoseModulation(transformer.condition_embedder, pose_size, dim)
-        transformer.patch_embedding = PatchesWithMaps(transformer.patch_embedding, patch_pixels)
+        transformer.patch_embedding = PatchesWithMaps(
+            transformer.patch_embedding, patch_pixels, features=features
+        )
         self.transformer = transformer
         self.words = words
         self.dim = dim
@@ -104,18 +120,20 @@ class ActionWan(nn.Module):
         poses: Float[Tensor, "b w p"] | None,
         maps: Float[Tensor, "b 2 w h w3"] | None,
         words: Int64[Tensor, "b l"],
+        features: Float[Tensor, "b d v gh gw"] | None = None,
     ) -> Float[Tensor, "b c w h2 w2"]:
-        """`sigma` is the noise level per frame in [0, 1]; poses are normalised; maps are at pixel resolution."""
+        """`sigma` is the noise level per frame in [0, 1]; poses are normalised; maps are at pixel resolution; features
+        are those of the first v frames, by patch."""
         modulation, patches = self.transformer.condition_embedder, self.transformer.patch_embedding
         modulation.tokens_per_frame = (latents.shape[3] // self.patch) * (latents.shape[4] // self.patch)
-        modulation.poses, patches.maps = poses, maps
+        modulation.poses, patches.maps, patches.features = poses, maps, features
         try:
             encoded = self.words(words)
             (output,) = self.transformer(
                 hidden_states=latents, timestep=sigma * 1000.0, encoder_hidden_states=encoded, return_dict=False
             )
         finally:
-            modulation.poses = patches.maps = None
+            modulation.poses = patches.maps = patches.features = None
         return output
 
 
@@ -180,7 +198,7 @@ class HubText(nn.Module):
 
 
 def build_transformer(
-    settings: NewTransformer | HubTransformer, channels: int, pose_size: int, factor: int
+    settings: NewTransformer | HubTransformer, channels: int, pose_size: int, factor: int, features: int = 0
 ) -> ActionWan:
     """A new transformer, or a published one with the same wrapping."""
     match settings:
@@ -204,7 +222,7 @@ def build_transformer(
     # float64 rotations would promote every attention input to double; float32 holds positions of a short window.
     for name in ("freqs_cos", "freqs_sin"):
         setattr(transformer.rope, name, getattr(transformer.rope, name).float())
-    model = ActionWan(transformer, pose_size, transformer.config.patch_size[1] * factor, words)
+    model = ActionWan(transformer, pose_size, transformer.config.patch_size[1] * factor, words, features)
     if isinstance(settings, HubTransformer) and settings.lora_rank:
         _add_lora(model, settings.lora_rank)
     return model
@@ -219,6 +237,8 @@ def _add_lora(model: ActionWan, rank: int) -> None:
     model.transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=projections))
     model.transformer.condition_embedder.pose.requires_grad_(True)
     model.transformer.patch_embedding.map_embedding.requires_grad_(True)
+    if model.transformer.patch_embedding.feature_embedding is not None:
+        model.transformer.patch_embedding.feature_embedding.requires_grad_(True)
 
 
 def frame_poses(poses: Float[Tensor, "b w s 4"], temporal: int) -> Float[Tensor, "b w2 p"]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from coevo.core import kinematics, text
 from coevo.records.interface import Interface
 from coevo.worlds import codecs, wan
 from coevo.worlds.config import WorldModelConfig
+from coevo.worlds.features import FrameFeatures
 from coevo.worlds.reward_head import RewardHead
 
 
@@ -26,6 +27,8 @@ class Window:
     marks: Float[Tensor, "b w m 2"]
     """Pixels of the commanded position and its floor point, from which action maps are drawn."""
     words: Int64[Tensor, "b l"]
+    features: Float[Tensor, "b d v gh gw"] | None = None
+    """Of the context frames, by patch; none for a model that reads none."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,14 @@ class WorldModel(nn.Module):
                 )
         self.history, self.future = config.history // temporal, interface.chunk_frames // temporal
         pose_size = 4 * interface.stride * temporal
-        self.net = wan.build_transformer(config.transformer, self.codec.channels, pose_size, self.codec.factor)
+        self.features = FrameFeatures(config.features, interface) if config.features else None
+        self.net = wan.build_transformer(
+            config.transformer, self.codec.channels, pose_size, self.codec.factor,
+            self.features.channels if self.features else 0,
+        )  # fmt: skip
+        if self.features is not None:
+            pixels = self.codec.factor * self.net.patch
+            self.features.grid = (interface.camera.height // pixels, interface.camera.width // pixels)
         self.reward_head: RewardHead | None = None
         if config.reward_head is not None:
             self.reward_head = RewardHead(config.reward_head, self.net.dim, temporal)
@@ -81,6 +91,16 @@ class WorldModel(nn.Module):
             self.net.words.remember(instructions)
         return text.words(instructions).to(next(self.parameters()).device)
 
+    def features_of(self, frames: UInt8[Tensor, "b f h w 3"]) -> Float[Tensor, "b d v gh gw"] | None:
+        """Features of latent frames: of the last recorded frame of each, frames being whole groups of them."""
+        if self.features is None:
+            return None
+        return self.features(frames[:, self.codec.temporal - 1 :: self.codec.temporal])
+
+    def context_features(self, frames: UInt8[Tensor, "b f h w 3"]) -> Float[Tensor, "b d v gh gw"] | None:
+        """The same of the initial frame, which stands for itself, and the history."""
+        return None if self.features is None else self.features(frames[:, :: self.codec.temporal])
+
     def conditions(self, poses: Float[Tensor, "b w s 4"], words: Int64[Tensor, "b l"]) -> Window:
         """Conditions from commanded poses in metres, per recorded frame, and numbered words."""
         temporal = self.codec.temporal
@@ -101,7 +121,7 @@ class WorldModel(nn.Module):
         levels = torch.cat([sigma.new_zeros(len(sigma), context.shape[2]), sigma[:, None].expand(-1, self.future)], 1)
         poses = window.poses if self.config.pose_condition else None
         frames = torch.cat([context, noisy], dim=2)
-        output = self.net(frames, levels, poses, self._maps(window), window.words)
+        output = self.net(frames, levels, poses, self._maps(window), window.words, window.features)
         output = output[:, :, context.shape[2] :].float()
         if self.config.prediction == "clean":
             clean = context[:, :, -1:] + output

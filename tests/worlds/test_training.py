@@ -80,7 +80,7 @@ def test_half_the_batch_stands_behind_its_own_sample():
     trainer = WorldTrainer(model, clips_of(model, episodes(count=4)), training(batch=4, self_rollout=0.5), 0)
     rows, decision = torch.arange(4), torch.ones(4, dtype=torch.int64)
     real = trainer.windows.latents(rows, trainer.windows.past(decision))
-    mixed = trainer._context(rows, decision, torch.randn(2, *model.latent_shape()))
+    mixed = trainer._context(rows, decision, torch.randn(2, *model.latent_shape()))[0]
     same = [torch.equal(mixed[row], real[row]) for row in range(4)]
     assert same == [False, False, True, True] and torch.equal(mixed[:, :, :1], real[:, :, :1])
     assert not mixed.requires_grad
@@ -99,7 +99,7 @@ def test_an_episode_of_one_chunk_is_trained_behind_its_start_and_a_shorter_one_n
         trainer.step += 1
     pairs = {(int(e), int(d)) for episode, decision in drawn for e, d in zip(episode, decision, strict=True)}
     assert pairs == {(0, 0), (2, 1)}
-    mixed = trainer._context(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.randn(2, *model.latent_shape()))
+    mixed = trainer._context(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.randn(2, *model.latent_shape()))[0]
     start = clips.latents[0, 0]
     assert all(torch.equal(mixed[0, :, frame], start) for frame in range(3))
     with pytest.raises(ValueError, match="none of the 3 episodes holds a whole chunk of 2 frames"):
