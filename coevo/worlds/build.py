@@ -17,8 +17,8 @@ from coevo.worlds.config import Form, WorldModelConfig
 from coevo.worlds.dream import Dream
 from coevo.worlds.world_model import WorldModel
 
-NEW_PARTS = ("reward_head.", "features.", "net.transformer.patch_embedding.feature_embedding.")
-"""Beginnings of the names of weights that a parent may lack."""
+NEW_PARTS = ("reward_head.", "features.", ".feature_embedding.")
+"""In the names of weights that a parent may lack."""
 
 
 def save(model: WorldModel, folder: Path, dtype: torch.dtype = torch.float32) -> None:
@@ -61,7 +61,8 @@ def restore(
                 "a part that the parent has keeps its sizes"
             )
     # Buffers and weights of a new part may be missing, nothing else.
-    model.load_state_dict({name: value for name, value in own.items() if name.startswith(NEW_PARTS)} | kept)
+    new = {name: value for name, value in own.items() if any(part in name for part in NEW_PARTS)}
+    model.load_state_dict(new | kept)
     return model
 
 

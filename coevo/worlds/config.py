@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from coevo.core.parts import PythonPart
 from coevo.records.base import Config
@@ -68,6 +68,19 @@ class HubTransformer(Config):
     """Rank of LoRA on the attention projections; none trains all weights."""
 
 
+class CosmosTransformer(Config):
+    """A published Cosmos-Predict2 Video2World transformer, fine-tuned whole or by LoRA (World-VLA-Loop's).
+
+    Its codec is that of the same source ('wan_vae'), its prediction 'velocity'.
+    """
+
+    kind: Literal["cosmos"] = "cosmos"
+    source: str = "nvidia/Cosmos-Predict2-2B-Video2World"
+    """Hub id or local folder; the subfolders 'transformer', 'text_encoder' and 'tokenizer' are read."""
+    lora_rank: PositiveInt | None = 32
+    """Rank of LoRA on the attention projections; none trains all weights."""
+
+
 class RewardHeadConfig(Config):
     """A small head that reads success off each future frame's features, trained with the frames (World-VLA-Loop)."""
 
@@ -107,10 +120,10 @@ Features = Annotated[GeometryFeatures | DinoFeatures | ClipFeatures | PythonPart
 
 
 class WorldModelConfig(Config):
-    """An action-conditioned video world model on the Wan transformer class of diffusers."""
+    """An action-conditioned video world model on a transformer class of diffusers: Wan's, or Cosmos-Predict2's."""
 
     kind: Literal["wan"] = "wan"
-    transformer: Annotated[NewTransformer | HubTransformer, Field(discriminator="kind")]
+    transformer: Annotated[NewTransformer | HubTransformer | CosmosTransformer, Field(discriminator="kind")]
     codec: Codec
     history: PositiveInt = 2
     """Frames of history in the window, after the initial frame and before the future ones."""
@@ -132,6 +145,15 @@ class WorldModelConfig(Config):
     compile: bool = False
     """On a GPU, compile the transformer's blocks: half a minute once per process, then shorter steps."""
 
+    @model_validator(mode="after")
+    def _fits_cosmos(self) -> WorldModelConfig:
+        if isinstance(self.transformer, CosmosTransformer):
+            if self.prediction != "velocity":
+                raise ValueError("prediction = 'clean': Cosmos was published with 'velocity'")
+            if self.compile:
+                raise ValueError("compile = true: diffusers names no repeated blocks of Cosmos; leave it out")
+        return self
+
 
 class Form(Config):
     """Changes of a world model's configuration where it is fine-tuned. What is left out stays as the parent has it.
@@ -151,7 +173,8 @@ class Form(Config):
 
     def of(self, parent: WorldModelConfig) -> WorldModelConfig:
         """The parent's configuration with these changes."""
-        return parent.model_copy(update={name: value for name, value in self if value is not None})
+        changes = {name: value for name, value in self if value is not None}
+        return WorldModelConfig.model_validate(dict(parent) | changes)
 
 
 class WorldTraining(Config):

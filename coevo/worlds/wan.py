@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
-from diffusers import WanTransformer3DModel
+from diffusers import CosmosTransformer3DModel, WanTransformer3DModel
 from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from coevo.core import text
-from coevo.worlds.config import HubTransformer, NewTransformer
+from coevo.worlds.conditioned import ActionTransformer, PatchesWithMaps, pose_embedding
+from coevo.worlds.config import CosmosTransformer, HubTransformer, NewTransformer
+from coevo.worlds.cosmos import ActionCosmos
 
 
 class PoseModulation(nn.Module):
@@ -30,9 +31,7 @@ class PoseModulation(nn.Module):
     def __init__(self, embedder: nn.Module, pose_size: int, dim: int) -> None:
         super().__init__()
         self.embedder = embedder
-        self.pose = nn.Sequential(nn.Linear(pose_size, dim), nn.SiLU(), nn.Linear(dim, dim))
-        nn.init.zeros_(self.pose[2].weight)
-        nn.init.zeros_(self.pose[2].bias)
+        self.pose = pose_embedding(pose_size, dim, dim)
         self.poses: Tensor | None = None
         self.tokens_per_frame = 1
 
@@ -50,36 +49,8 @@ class PoseModulation(nn.Module):
         return per_frame.repeat_interleave(self.tokens_per_frame, dim=1)
 
 
-class PatchesWithMaps(nn.Module):
-    """Wraps the patch embedding: adds maps at pixel resolution, one kernel per patch, and features by patch.
-
-    The weights of both are zero at first.
-    """
-
-    def __init__(self, embedding: nn.Conv3d, patch_pixels: int, maps: int = 2, features: int = 0) -> None:
-        super().__init__()
-        self.embedding = embedding
-        kernel = (1, patch_pixels, patch_pixels)
-        self.map_embedding = nn.Conv3d(maps, embedding.out_channels, kernel, stride=kernel, bias=False)
-        nn.init.zeros_(self.map_embedding.weight)
-        self.feature_embedding = nn.Conv3d(features, embedding.out_channels, 1, bias=False) if features else None
-        if features:
-            nn.init.zeros_(self.feature_embedding.weight)
-        self.maps: Tensor | None = None
-        self.features: Tensor | None = None
-
-    def forward(self, latents: Tensor) -> Tensor:
-        tokens = self.embedding(latents)
-        if self.maps is not None:
-            tokens = tokens + self.map_embedding(self.maps.to(latents.dtype))
-        if self.features is not None:  # of the context frames, which stand first
-            added = self.feature_embedding(self.features.to(latents.dtype))
-            tokens = tokens + F.pad(added, (0, 0, 0, 0, 0, tokens.shape[2] - added.shape[2]))
-        return tokens
-
-
-class ActionWan(nn.Module):
-    """Latent frames, their noise levels and their actions in; one output per latent frame out."""
+class ActionWan(ActionTransformer):
+    """Wan's transformer with actions."""
 
     def __init__(
         self,
@@ -89,41 +60,15 @@ class ActionWan(nn.Module):
         words: nn.Module,
         features: int = 0,
     ) -> None:
-        super().__init__()
-        dim = transformer.config.num_attention_heads * transformer.config.attention_head_dim
+        super().__init__(transformer, words)
+        self.dim = transformer.config.num_attention_heads * transformer.config.attention_head_dim
         self.patch = transformer.config.patch_size[1]
-        transformer.condition_embedder = PoseModulation(transformer.condition_embedder, pose_size, dim)
-        transformer.patch_embedding = PatchesWithMaps(
-            transformer.patch_embedding, patch_pixels, features=features
-        )
-        self.transformer = transformer
-        self.words = words
-        self.dim = dim
-        self._features: Tensor | None = None
+        transformer.condition_embedder = PoseModulation(transformer.condition_embedder, pose_size, self.dim)
+        embedding = transformer.patch_embedding
+        transformer.patch_embedding = PatchesWithMaps(embedding, self.dim, patch_pixels, features=features)
 
-    def keep_features(self) -> None:
-        """From now on hold what the output is a linear map of, until `features` takes it."""
-        self.transformer.proj_out.register_forward_pre_hook(self._hold)
-
-    def features(self, frames: int) -> Float[Tensor, "b w t d"]:
-        """The last output's features, by latent frame."""
-        held, self._features = self._features, None
-        return rearrange(held, "b (w t) d -> b w t d", w=frames)
-
-    def _hold(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
-        (self._features,) = inputs
-
-    def forward(
-        self,
-        latents: Float[Tensor, "b c w h2 w2"],
-        sigma: Float[Tensor, "b w"],
-        poses: Float[Tensor, "b w p"] | None,
-        maps: Float[Tensor, "b 2 w h w3"] | None,
-        words: Int64[Tensor, "b l"],
-        features: Float[Tensor, "b d v gh gw"] | None = None,
-    ) -> Float[Tensor, "b c w h2 w2"]:
-        """`sigma` is the noise level per frame in [0, 1]; poses are normalised; maps are at pixel resolution; features
-        are those of the first v frames, by patch."""
+    def forward(self, latents, sigma, poses, maps, words, features=None):
+        """As ActionTransformer."""
         modulation, patches = self.transformer.condition_embedder, self.transformer.patch_embedding
         modulation.tokens_per_frame = (latents.shape[3] // self.patch) * (latents.shape[4] // self.patch)
         modulation.poses, patches.maps, patches.features = poses, maps, features
@@ -149,7 +94,7 @@ class WordEmbedding(nn.Module):
 
 
 class HubText(nn.Module):
-    """The published text encoder's states of each instruction, read once and kept (UMT5 for Wan).
+    """The published text encoder's states of each instruction, read once and kept (UMT5 for Wan, T5 for Cosmos).
 
     They stand in places that never move, so that a captured graph also finds what was read after its capture. An
     instruction that was never read has the states of the first place: not a number, and so nothing goes unnoticed.
@@ -176,10 +121,11 @@ class HubText(nn.Module):
                 f"a world model with a published text encoder takes {len(self.rows) - 1} instructions, "
                 f"{len(self.known) + len(new)} were given; train one for each part of the tasks"
             )
-        from transformers import AutoTokenizer, UMT5EncoderModel
+        from transformers import AutoModelForTextEncoding, AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(self.source, subfolder="tokenizer")
-        encoder = UMT5EncoderModel.from_pretrained(self.source, subfolder="text_encoder").to(self.states.device).eval()
+        encoder = AutoModelForTextEncoding.from_pretrained(self.source, subfolder="text_encoder")
+        encoder = encoder.to(self.states.device).eval()
         for name, row in zip(new, text.words(new).to(self.rows.device), strict=True):
             same = (self.rows == row).all(dim=1)
             if same.any():
@@ -198,8 +144,9 @@ class HubText(nn.Module):
 
 
 def build_transformer(
-    settings: NewTransformer | HubTransformer, channels: int, pose_size: int, factor: int, features: int = 0
-) -> ActionWan:
+    settings: NewTransformer | HubTransformer | CosmosTransformer, channels: int, pose_size: int, factor: int,
+    features: int = 0,
+) -> ActionTransformer:  # fmt: skip
     """A new transformer, or a published one with the same wrapping."""
     match settings:
         case NewTransformer():
@@ -215,30 +162,37 @@ def build_transformer(
                 num_layers=settings.layers,
                 rope_max_seq_len=64,
             )
-            words: nn.Module = WordEmbedding(settings.text_dim)
+            return _wan(transformer, pose_size, factor, WordEmbedding(settings.text_dim), features)
         case HubTransformer():
             transformer = WanTransformer3DModel.from_pretrained(settings.source, subfolder="transformer")
             words = HubText(settings.source, transformer.config.text_dim)
-    # float64 rotations would promote every attention input to double; float32 holds positions of a short window.
-    for name in ("freqs_cos", "freqs_sin"):
-        setattr(transformer.rope, name, getattr(transformer.rope, name).float())
-    model = ActionWan(transformer, pose_size, transformer.config.patch_size[1] * factor, words, features)
-    if isinstance(settings, HubTransformer) and settings.lora_rank:
+            model: ActionTransformer = _wan(transformer, pose_size, factor, words, features)
+        case CosmosTransformer():
+            transformer = CosmosTransformer3DModel.from_pretrained(settings.source, subfolder="transformer")
+            words = HubText(settings.source, transformer.config.text_embed_dim)
+            model = ActionCosmos(transformer, channels, pose_size, factor, words, features)
+    if settings.lora_rank:
         _add_lora(model, settings.lora_rank)
     return model
 
 
-def _add_lora(model: ActionWan, rank: int) -> None:
+def _wan(transformer: WanTransformer3DModel, pose_size: int, factor: int, words: nn.Module, features: int) -> ActionWan:
+    # float64 rotations would promote every attention input to double; float32 holds positions of a short window.
+    for name in ("freqs_cos", "freqs_sin"):
+        setattr(transformer.rope, name, getattr(transformer.rope, name).float())
+    return ActionWan(transformer, pose_size, transformer.config.patch_size[1] * factor, words, features)
+
+
+def _add_lora(model: ActionTransformer, rank: int) -> None:
     """LoRA on the attention projections; the new condition weights train whole."""
     from peft import LoraConfig
 
     model.transformer.requires_grad_(False)
     projections = ["to_q", "to_k", "to_v", "to_out.0"]
     model.transformer.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=projections))
-    model.transformer.condition_embedder.pose.requires_grad_(True)
-    model.transformer.patch_embedding.map_embedding.requires_grad_(True)
-    if model.transformer.patch_embedding.feature_embedding is not None:
-        model.transformer.patch_embedding.feature_embedding.requires_grad_(True)
+    for name, weight in model.transformer.named_parameters():
+        if any(new in name for new in (".pose.", ".map_embedding.", ".feature_embedding.")):
+            weight.requires_grad_(True)
 
 
 def frame_poses(poses: Float[Tensor, "b w s 4"], temporal: int) -> Float[Tensor, "b w2 p"]:

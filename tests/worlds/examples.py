@@ -75,15 +75,43 @@ def columns(frames: torch.Tensor) -> torch.Tensor:
 
 def publish_hub(folder: Path) -> str:
     """A published Wan of random weights: transformer, autoencoder, text encoder and tokenizer, as the hub lays them."""
-    from diffusers import AutoencoderKLWan, WanTransformer3DModel
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
+    from diffusers import WanTransformer3DModel
+    from transformers import UMT5Config, UMT5EncoderModel
 
     torch.manual_seed(0)
     WanTransformer3DModel(
         patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=24, in_channels=4, out_channels=4, text_dim=16,
         freq_dim=32, ffn_dim=64, num_layers=2, rope_max_seq_len=32,
     ).save_pretrained(folder / "transformer")
+    _publish_codec_and_text(folder, UMT5EncoderModel, UMT5Config)
+    assert json.loads((folder / "transformer/config.json").read_text())["_class_name"] == "WanTransformer3DModel"
+    return str(folder)
+
+
+def publish_cosmos(folder: Path, **choices) -> str:
+    """The same of Cosmos-Predict2 Video2World, which has Wan's autoencoder and a T5."""
+    from diffusers import CosmosTransformer3DModel
+    from transformers import T5Config, T5EncoderModel
+
+    torch.manual_seed(0)
+    CosmosTransformer3DModel(
+        **(
+            dict(
+                in_channels=5, out_channels=4, num_attention_heads=2, attention_head_dim=24, num_layers=2,
+                mlp_ratio=2.0, text_embed_dim=16, adaln_lora_dim=8, max_size=(32, 32, 32), extra_pos_embed_type=None,
+            )
+            | choices
+        )
+    ).save_pretrained(folder / "transformer")  # fmt: skip
+    _publish_codec_and_text(folder, T5EncoderModel, T5Config)
+    return str(folder)
+
+
+def _publish_codec_and_text(folder: Path, encoder: type, config: type) -> None:
+    from diffusers import AutoencoderKLWan
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
     AutoencoderKLWan(
         base_dim=8, z_dim=4, dim_mult=[1, 1, 1], num_res_blocks=1, temperal_downsample=[True, True],
         latents_mean=[0.1] * 4, latents_std=[0.5] * 4, scale_factor_spatial=4,
@@ -94,9 +122,7 @@ def publish_hub(folder: Path) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>") \
         .save_pretrained(folder / "tokenizer")
-    config = UMT5Config(
+    settings = config(
         vocab_size=len(words), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, relative_attention_num_buckets=8
     )
-    UMT5EncoderModel(config).save_pretrained(folder / "text_encoder")
-    assert json.loads((folder / "transformer/config.json").read_text())["_class_name"] == "WanTransformer3DModel"
-    return str(folder)
+    encoder(settings).save_pretrained(folder / "text_encoder")
