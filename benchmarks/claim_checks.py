@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -145,26 +146,44 @@ class Checks:
             for metric in ("threshold", "accuracy", "precision", "recall"):
                 self.add(f"{metric}_{how}_on_{other.task}", name, found[metric], len(truth))
 
-    def critic(self, name: str, artifact: Artifact, episodes: EpisodeArrays) -> None:
-        """What a linear probe finds in the features of the first frame, and the most that any critic could there."""
-        policy = policies.load(artifact, best_device())
-        with torch.no_grad():
-            features = policy.backbone(
-                episodes.frames[:, 0].to(best_device()), episodes.proprio[:, 0].to(best_device()),
-                text.words(list(episodes.instructions)).to(best_device()),
-            ).pooled  # fmt: skip
-        outcome = episodes.success[:, policy.interface.success_from - 1 :].any(dim=1).double().numpy()
-        r2 = linear_probe(features.double().cpu().numpy(), outcome, episodes.states)
-        self.add("linear_probe_r2", name, r2, len(outcome))
-        names = sorted(set(episodes.states))
-        states = np.array(episodes.states)
-        scores = [
-            StateScore(state=state, successes=int(outcome[states == state].sum()), episodes=int((states == state).sum()))
-            for state in names
-        ]
-        variance = split(scores)
-        if variance is not None:
-            self.add("between_state_share_of_variance", name, variance.share_between, len(names))
+    def critic(self, name: str, artifact: Artifact, rollouts: Artifact) -> None:
+        """What a linear probe finds of a policy's own outcomes in what its critic reads: at the start of an episode,
+        and at all decisions before it succeeds; and the most that any critic could find at the start."""
+        policy, recorded = policies.load(artifact, best_device()), read_episodes(rollouts.path)
+        interface = policy.interface
+        episodes = recorded.arrays([row.index for row in recorded.rows if row.policy != "expert"])
+        first = episodes.success[:, interface.success_from - 1 :].long().argmax(dim=1) + interface.success_from
+        won = episodes.success[:, interface.success_from - 1 :].any(dim=1)
+        first = torch.where(won, first, interface.frames + 1)
+        if won.all() or not won.any():
+            self.lab.say(f"{name}: all {len(won)} of its episodes ended alike, so there is nothing for a critic to tell")
+            return
+        features, outcome, states = [], [], []
+        for decision in range(interface.decisions):
+            frame = decision * interface.chunk_frames
+            rows = (first > frame).nonzero().flatten()
+            features.append(self._read(policy, episodes, rows, frame))
+            outcome.append(won[rows].double().numpy())
+            states += [episodes.states[row] for row in rows.tolist()]
+        start = len(outcome[0])
+        self.add("linear_probe_r2_start", name, linear_probe(features[0], outcome[0], states[:start]), start)
+        whole = linear_probe(np.concatenate(features), np.concatenate(outcome), states)
+        self.add("linear_probe_r2", name, whole, len(states))
+        counted = Counter(episodes.states)
+        wins = Counter(state for state, success in zip(episodes.states, won.tolist(), strict=True) if success)
+        variance = split([StateScore(state=s, successes=wins[s], episodes=n) for s, n in sorted(counted.items())])
+        if variance is not None and variance.share_between is not None:
+            self.add("between_state_share_of_variance", name, variance.share_between, len(counted))
+
+    @torch.no_grad()
+    def _read(self, policy, episodes: EpisodeArrays, rows: Tensor, frame: int) -> np.ndarray:
+        """Features at one frame of these rows."""
+        device, found = best_device(), []
+        for part in rows.split(512):
+            words = text.words([episodes.instructions[row] for row in part.tolist()])
+            seen = (episodes.frames[part, frame], episodes.proprio[part, frame], words)
+            found.append(policy.backbone(*(item.to(device) for item in seen)).pooled.double().cpu())
+        return torch.cat(found).numpy()
 
 
 def main() -> None:
@@ -195,7 +214,8 @@ def main() -> None:
         for folder in found("reward_worldloop*"):
             checks.transfer(folder.name.removeprefix("reward_"), read(folder), other)
     for folder in found("policy_*_start"):
-        checks.critic(folder.name, read(folder), episodes)
+        name = folder.name.removeprefix("policy_").removesuffix("_start")
+        checks.critic(name, read(folder), read(lab.folder / f"data/rollouts_{name}"))
     for name, frames in frames_handed_on(16, interface.fps).items():
         checks.add("frames_read_of_16", name, frames, 1, "count")
     args.out.mkdir(parents=True, exist_ok=True)
