@@ -72,6 +72,9 @@ VARIANTS = {
     "world_env_experts_only": Variant(
         "world_env", "a world model of experts alone", {"data.dataset.mixture": {"expert": 1.0}}
     ),
+    "world_env_without_features": Variant(
+        "world_env", "no features of frozen encoders in the world model", {"world_model.form": {"features": []}}
+    ),
     "world_env_in_simulator": Variant(
         "world_env", "LOOP in the simulator, as RIPT-VLA has it", {"training.environment": "simulator"}
     ),
