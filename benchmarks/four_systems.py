@@ -62,8 +62,9 @@ class Shared(Trials):
 
     def fitting(self, params: dict[str, Any]) -> dict[str, Any]:
         """Parameters of calibrate_reward; few steps where the script is only tried."""
-        few = dict(training=dict(steps=20), windows=dict(steps=10)) if self.args.scale < 0.5 else {}
-        return laid_over(params, few)
+        if self.args.scale < 0.5:
+            return laid_over(params, dict(training=dict(steps=20), windows=dict(steps=10)))
+        return laid_over(params, dict(windows=dict(steps=self.args.reward_steps, batch=64)))
 
 
 class Trial(Shared):
@@ -251,6 +252,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--systems", nargs="*", help="files of configs/system, or variants; none makes what all share")
     parser.add_argument("--budget", type=int, default=1000, help="simulator episodes of a system's own")
+    parser.add_argument("--reward-steps", type=int, default=3000, help="of a vision-language model, batches of 64")
     parser.add_argument("--clone-steps", type=int, default=1500)
     parser.add_argument("--validate-every", type=int, default=4, help="updates between checks on validation states")
     parser.set_defaults(lab=Path(".local/four_systems"), seeds=3)

@@ -72,11 +72,12 @@ def write(parts: Path, out: Path, variants: Mapping[str, Variant]) -> None:
     ]
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{NAME}.json").write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")
-    (out / f"{NAME}.md").write_text(page(figures, variants))
+    intro = out / f"{NAME}.intro.md"
+    (out / f"{NAME}.md").write_text(page(figures, variants, intro.read_text() if intro.exists() else ""))
 
 
-def page(figures: Sequence[Figure], variants: Mapping[str, Variant]) -> str:
-    """The page's text."""
+def page(figures: Sequence[Figure], variants: Mapping[str, Variant], intro: str = "") -> str:
+    """The page's text; `intro` says where the figures are from."""
     cells = {(figure.arm, figure.metric): figure for figure in figures}
     shown = [name for name in variants if (name, "seconds") in cells]
     head = "| system | " + " | ".join(COLUMNS) + " | minutes |"
@@ -84,7 +85,7 @@ def page(figures: Sequence[Figure], variants: Mapping[str, Variant]) -> str:
     for name in shown:
         row = [cell(cells.get((f"{name}, {arm}", metric))) for arm, metric in COLUMNS.values()]
         lines.append(f"| {name} | " + " | ".join(row) + f" | {cells[name, 'seconds'].value / 60:.1f} |")
-    parts = [ABOUT, "\n".join(lines)]
+    parts = [ABOUT, *([intro.strip()] if intro else []), "\n".join(lines)]
     changed = [f"- `{name}`: {variants[name].system}, but {variants[name].says}." for name in shown if variants[name].says]
     parts += ["## Variants", "\n".join(changed)] if changed else []
     for name in (name for name in shown if not variants[name].says):
