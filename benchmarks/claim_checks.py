@@ -1,9 +1,9 @@
 """Checks of published claims that no stage measures, in the laboratory of a finished `benchmarks.four_systems`.
 
 Every reward model there reads the same simulator episodes, eight from each of some states: how many of its readings lie
-below 0.01; how many samples carry gradient when it is paid as 0 or 1, by differences, or by the continuous reading; what
-is left of a success where episodes end at its reading and where they do not; how its readings, and where it reads a
-token the verdict that it would write, rise along successes; milliseconds a decision. Beside these: how much of the
+below 0.01; how many samples carry gradient when it is paid as 0 or 1, by differences, or by the continuous reading;
+what is left of a success where episodes end at its reading and where they do not; how its readings, and where it reads
+a token the verdict that it would write, rise along successes; milliseconds a decision. Beside these: how much of the
 outcome a linear probe finds in what a critic reads, how many frames a video processor hands on, how a world model's
 verdicts stand noise and colour in the frame that it begins with, and, with --second-task, where a threshold stands on
 another task when it is kept as it is and when it is moved by quantile.
@@ -79,8 +79,8 @@ class Checks:
         work = self.work
         params = dict(states=work.count(32), repeats=8, workers=work.workers, batch=256, device=work.device)
         made = self.lab.make(
-            "collect_rollouts", "rollouts_groups", params, policy=work.policy(self.demonstrations), starts=work.states("train", 1280),
-            simulator=work.task.simulator,
+            "collect_rollouts", "rollouts_groups", params, policy=work.policy(self.demonstrations),
+            starts=work.states("train", 1280), simulator=work.task.simulator,
         )  # fmt: skip
         return read_episodes(made.path).arrays()
 
@@ -156,7 +156,7 @@ class Checks:
         won = episodes.success[:, interface.success_from - 1 :].any(dim=1)
         first = torch.where(won, first, interface.frames + 1)
         if won.all() or not won.any():
-            self.lab.say(f"{name}: all {len(won)} of its episodes ended alike, so there is nothing for a critic to tell")
+            self.lab.say(f"{name}: all {len(won)} of its episodes ended alike; there is nothing for a critic to tell")
             return
         features, outcome, states = [], [], []
         for decision in range(interface.decisions):

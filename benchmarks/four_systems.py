@@ -3,8 +3,8 @@
 A system is what its file in configs/system/ says: policy head, world model, what it learns from, reward, algorithm. All
 begin with the same demonstrations and the same base world model (expert successes alone), and each collects the same
 number of simulator episodes from its own start policy. Its world model is held against the simulator by its own reward
-and by one referee that is the same for all; it is trained in whether or not it would be admitted, over the same training
-seeds; policies are evaluated on the same sealed states, and their dreamed successes replayed.
+and by one referee that is the same for all; it is trained in whether or not it would be admitted, over the same
+training seeds; policies are evaluated on the same sealed states, and their dreamed successes replayed.
 
     python -m benchmarks.four_systems --out docs/results
     python -m benchmarks.four_systems --out docs/results --systems worldloop world_env     some of them, or variants:
@@ -113,11 +113,12 @@ class Trial(Shared):
             cloning=laid_over(own.get("cloning", {}), dict(steps=args.clone_steps)),
         )
         return self.lab.make(
-            "pretrain_policy", f"policy_{self._named('policy')}_start", params, seed=0, demonstrations=self.shown, config=CONFIGS / f"policy/{self.system.policy.file}.yaml",
+            "pretrain_policy", f"policy_{self._named('policy')}_start", params, seed=0,
+            demonstrations=self.shown, config=CONFIGS / f"policy/{self.system.policy.file}.yaml",
         )  # fmt: skip
 
     def _collected(self) -> Artifact:
-        """The budget's episodes, as the system collects them: deliberate faults first, the policy's own for the rest."""
+        """The budget's episodes, as the system collects them: planned faults, and the policy's own for the rest."""
         work, section = self.work, dict(self.system.data.rollouts)
         repeats, budget = section.pop("repeats", 2), work.count(self.args.budget)
         section.pop("states", None)

@@ -35,13 +35,14 @@ COLUMNS = {
 }  # fmt: skip
 ABOUT = """# The four systems side by side
 
-Each as its file in `configs/system/` says, from the same demonstrations and the same base world model, with the same number of
-simulator episodes of its own, in one process on one machine. Intervals are 90%: over initial states within a policy, Student's over
-training seeds for gains. "Simulator episodes" are all behind a trained policy since its start policy, those of the shared base
-world model and the checks along training included. World models were trained in whether admitted or not. The systems differ in more
-than one thing at once, start policy included, so a difference between two rows has no single cause. The referee is the frame
-classifier, the same for all; where a system's own reward is one, it stands alone. Alignment is the share of episodes whose reading in
-the fine-tuned world model agrees with the simulator: reward alignment by the system's own reward, visual alignment by the referee."""
+Each as its file in `configs/system/` says, from the same demonstrations and the same base world model, with the same
+number of simulator episodes of its own, in one process on one machine. Intervals are 90%: over initial states within a
+policy, Student's over training seeds for gains. "Simulator episodes" are all behind a trained policy since its start
+policy, those of the shared base world model and the checks along training included. World models were trained in
+whether admitted or not. The systems differ in more than one thing at once, start policy included, so a difference
+between two rows has no single cause. The referee is the frame classifier, the same for all; where a system's own
+reward is one, it stands alone. Alignment is the share of episodes whose reading in the fine-tuned world model agrees
+with the simulator: reward alignment by the system's own reward, visual alignment by the referee."""
 
 
 def means(figures: Sequence[Figure], system: str, task: str) -> list[Figure]:
@@ -86,7 +87,8 @@ def page(figures: Sequence[Figure], variants: Mapping[str, Variant], intro: str 
         row = [cell(cells.get((f"{name}, {arm}", metric))) for arm, metric in COLUMNS.values()]
         lines.append(f"| {name} | " + " | ".join(row) + f" | {cells[name, 'seconds'].value / 60:.1f} |")
     parts = [ABOUT, *([intro.strip()] if intro else []), "\n".join(lines)]
-    changed = [f"- `{name}`: {variants[name].system}, but {variants[name].says}." for name in shown if variants[name].says]
+    others = [(name, variants[name]) for name in shown if variants[name].says]
+    changed = [f"- `{name}`: {variant.system}, but {variant.says}." for name, variant in others]
     parts += ["## Variants", "\n".join(changed)] if changed else []
     for name in (name for name in shown if not variants[name].says):
         one = system(variants[name])

@@ -1,4 +1,4 @@
-"""Variants of the four systems, one change each: the arms of their publications' ablations, for `benchmarks.four_systems`."""
+"""Variants of the four systems, one change each, for `benchmarks.four_systems`: arms of the published ablations."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def one_decision(starts: Sequence[InitialState]) -> int:
     """Decisions taken before these starts; ValueError if they differ."""
     found = sorted({start.decision for start in starts})
     if len(found) > 1:
-        raise ValueError(f"starts of one rollout lie at decisions {found}; roll out those of each decision by themselves")
+        raise ValueError(f"starts of one rollout lie at decisions {found}; roll out those of each by themselves")
     return found[0]
 
 

@@ -51,7 +51,7 @@ class Inputs:
     world_model: Artifact | None = stage.artifact("world_model", "the world to train in", optional=True)
     reward: Artifact | None = stage.artifact("reward_model", "what judges the dreams", optional=True)
     admission: Artifact | None = stage.artifact("admission", "whether the world model may be used", optional=True)
-    algorithm: Path | None = stage.config_file("a file of configs/algorithm, which the parameters change", optional=True)
+    algorithm: Path | None = stage.config_file("a file of configs/algorithm; parameters change it", optional=True)
 
 
 class Params(Config):

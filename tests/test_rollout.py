@@ -149,7 +149,7 @@ def test_what_is_not_known_of_the_past_is_the_first_frame_that_is():
     start = replace(toy_state(5), decision=1)
     made = roll([start])
     assert torch.equal(made.frames[0, :3], start.frames.expand(3, -1, -1, -1)) and made.length.tolist() == [2]
-    with pytest.raises(ValueError, match=r"lie at decisions \[0, 1\]; roll out those of each decision"):
+    with pytest.raises(ValueError, match=r"lie at decisions \[0, 1\]; roll out those of each by"):
         roll([start, toy_state(3)])
     with pytest.raises(ValueError, match="trained on, not stored"):
         from_trajectories(made)

@@ -170,6 +170,7 @@ def test_a_variant_makes_anew_what_its_change_touches_and_nothing_else(tmp_path,
 def test_a_variant_fits_its_system_and_differs_from_it(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     variant = system_variants.VARIANTS[name]
-    changed, plain = system_variants.system(variant), system_variants.system(system_variants.Variant(variant.system, ""))
+    plain = system_variants.system(system_variants.Variant(variant.system, ""))
+    changed = system_variants.system(variant)
     without = dict(claims=())
     assert (changed.model_copy(update=without) != plain.model_copy(update=without)) != bool(variant.demonstrations)

@@ -40,8 +40,8 @@ def generalised(
 ) -> tuple[Float32[Tensor, "n q"], Float32[Tensor, "n q"]]:
     """Advantages and returns by generalised advantage estimation (Schulman et al., 2016).
 
-    `valid` marks the decisions taken, which follow on one another. `final_value` is what the critic expects after the last of
-    them: zero where the episode terminates there, the critic's estimate where it is only cut off.
+    `valid` marks the decisions taken, which follow on one another. `final_value` is what the critic expects after the
+    last of them: zero where the episode terminates there, the critic's estimate where it is only cut off.
     """
     advantages = torch.zeros_like(rewards)
     following = torch.zeros_like(final_value)

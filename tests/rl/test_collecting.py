@@ -113,7 +113,8 @@ def test_states_at_different_decisions_are_rolled_apart_and_what_lay_before_is_n
     episodes, verdicts = collect(
         small(states=2, group=2), told(rolled, {"late", STATES[4].id}), StartSampler([late, STATES[4]], 0), 1
     )
-    assert sorted(names for _, names in rolled) == [["dot-4-7"] * 2, ["late"] * 2] and len({key for key, _ in rolled}) == 1
+    assert sorted(names for _, names in rolled) == [["dot-4-7"] * 2, ["late"] * 2]
+    assert len({key for key, _ in rolled}) == 1
     packed, useful = pack(episodes, verdicts, small(), TOY.chunk_frames)
     # Two decisions from the reset, one from the middle, in two episodes each; all groups are mixed.
     assert useful.dreamed == 6 and len(packed) == 6 and useful.frames == 1.0
