@@ -49,7 +49,7 @@ class Recipe:
     @property
     def world(self) -> str:
         """Where initial states, demonstrations and the base world model lie."""
-        return self._own if self.scale.own_world else "start"
+        return self._own if self._base else "start"
 
     @property
     def _own(self) -> str:
@@ -69,11 +69,15 @@ class Recipe:
         training = default["train_policy"]
         left = {key: value for key, value in training["algorithm"].items() if key not in chosen}
         below = {**default, "simulator": self.scale.simulator, "train_policy": {**training, "algorithm": left}}
-        return laid_over(laid_over(below, self.system.stages()), self.scale.stages)
+        decided = self.system.stages()
+        if self._whole_world:
+            decided["train_world_model"].pop("form", None)
+        return laid_over(laid_over(below, decided), self.scale.stages)
 
     def start_parameters(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """params.yaml of the loop's own start, with a section for each of its stages; `shared` is that of all loops'."""
-        given = laid_over(laid_over(shared, self.system.start()), self.scale.start)
+        order = {"select_states": {"outcomes": "any", "order": "length"}}
+        given = laid_over(laid_over(laid_over(shared, order), self.system.start()), self.scale.start)
         keys = [key for stage in self.start_stages().values() for key in _keys(stage)]
         return {key: given.get(key, {}) for key in dict.fromkeys(keys)}
 
@@ -84,12 +88,17 @@ class Recipe:
 
     def start_stages(self) -> dict[str, Stage]:
         """Stages of the loop's own start, by name."""
-        made = self._world() if self.scale.own_world else {}
+        made = self._world() if self._base else {}
         demonstrations, states = f"data/{self.world}/demonstrations", f"data/{self.world}/train_states"
         made["pretrain_policy"] = self._stage(
             "The policy, cloned from demonstrations", "pretrain_policy", "policy",
             demonstrations=demonstrations, config=self._config("policy", self.system.policy.file),
         )  # fmt: skip
+        if self._short_first:
+            made["select_states"] = self._stage(
+                "Train states in the order of their demonstrations' lengths, which a curriculum draws from",
+                "select_states", "ordered_states", states=states, episodes=demonstrations,
+            )  # fmt: skip
         rewards = self._rewards()
         if rewards:
             made["collect_rollouts"] = self._stage(
@@ -107,8 +116,12 @@ class Recipe:
     def adapt(self, stages: dict[str, Stage]) -> None:
         """Change the default loop's stages, in place, to those of the system."""
         self._add(stages["train_policy"], "algorithm", self._algorithm)
+        if self._short_first:
+            self._point(stages["train_policy"], "data/start/train_states", f"data/{self._own}/ordered_states")
+        if self.system.reward.own_head:
+            self._calibrate_own_head(stages["calibrate_reward"])
         self._point(stages["evaluate_start"], "data/start/policy", f"data/{self._own}/policy")
-        if self.scale.own_world:
+        if self._base:
             admission = stages["admit_world_model"]
             admission["cmd"] = admission["cmd"].replace("data/start/world_model_expert ", "")
             admission["deps"].remove("data/start/world_model_expert")
@@ -116,28 +129,38 @@ class Recipe:
                 self._point(stage, "data/start/", f"data/{self.world}/")
         self._point(stages["compare_rounds"], DEFAULT_SYSTEM, f"loops/{self.loop.name}/system.yaml")
         if self._reward not in (None, CLASSIFIER):
-            referee = f"data/{self._own}/referee" if self.scale.own_world else "data/start/reward"
+            referee = f"data/{self._own}/referee" if self._base else "data/start/reward"
             self._add(stages["admit_world_model"], "referee", referee)
 
     def _files(self) -> list[str]:
         """Files of configs/ that the loop stands on."""
         named = [self._simulator, self._config("policy", self.system.policy.file), self._algorithm]
         named += [self._config("reward", self._reward)] if self._reward else []
-        return named + ([self._config("world_model", self.scale.own_world)] if self.scale.own_world else [])
+        return named + [self._config("world_model", name) for name in (self.system.world_model.file, self._base) if name]
+
+    @property
+    def _whole_world(self) -> str | None:
+        """File that stands for the system's world model at this scale, whole."""
+        return self.scale.instead.get(f"world_model/{self.system.world_model.file}")
+
+    @property
+    def _base(self) -> str | None:
+        """File that the loop's own base world model is trained from; none where it takes what all loops share."""
+        return self._whole_world or self.scale.own_world
 
     @property
     def _reward(self) -> str | None:
         """File of the reward that is the loop's own; none where it is the one that all loops share."""
         file = self.system.reward.file
         if file is None:
-            return CLASSIFIER if self.scale.own_world else None
+            return CLASSIFIER if self._base else None
         return self.scale.file("reward", file)
 
     def _rewards(self) -> dict[str, str]:
         """Role of each reward model that the start makes, and its file."""
         own = self._reward is not None and not self.system.reward.own_head
         made = {"reward": self._reward} if own else {}
-        return made | ({"referee": CLASSIFIER} if self.scale.own_world and self._reward != CLASSIFIER else {})
+        return made | ({"referee": CLASSIFIER} if self._base and self._reward != CLASSIFIER else {})
 
     def _world(self) -> dict[str, Stage]:
         """Initial states, demonstrations and a base world model of the loop's own."""
@@ -158,9 +181,14 @@ class Recipe:
             ),
             "pretrain_world_model": self._stage(
                 "The base world model", "pretrain_world_model", "world_model", dataset=f"{own}/dataset",
-                config=self._config("world_model", self.scale.own_world),
+                config=self._config("world_model", self._base),
             ),
         }  # fmt: skip
+
+    @property
+    def _short_first(self) -> bool:
+        """Whether the algorithm has a curriculum, and so needs its states in order."""
+        return read_yaml(self.loop.root / self._algorithm).get("curriculum") is not None
 
     @property
     def _simulator(self) -> str:
@@ -184,6 +212,14 @@ class Recipe:
             "deps": sorted(path for value in options.values() for path in value.split()),
             "params": [{parameters: ["seed", section or task]}], "outs": [made],
         }  # fmt: skip
+
+    def _calibrate_own_head(self, stage: Stage) -> None:
+        """The round's world model has a new head, which is calibrated with it, where another reward is measured again."""
+        config, world = self._config("reward", self._reward), "data/${loop}/${round}/world_model"
+        stage["cmd"] = stage["cmd"].replace("--reward data/${parents.reward}", f"--config {config} --world-model {world}")
+        at = stage["deps"].index("data/${parents.reward}")
+        stage["deps"][at : at + 1] = [world]
+        stage["deps"].insert(0, config)
 
     @staticmethod
     def _point(stage: Stage, old: str, new: str) -> None:

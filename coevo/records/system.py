@@ -58,8 +58,10 @@ class DataPart(Config):
 class WorldModelPart(Config):
     """What the world model is, and how a round trains it: parameters of train_world_model."""
 
+    file: str = "wan_laptop"
+    """Of configs/world_model, without '.yaml': the whole of it."""
     form: Section = {}
-    """What differs from the base world model that the loop begins with."""
+    """What of that the base world model lacks with which loops begin: it goes on in this form."""
     training: Section = {}
     """Numbers of the training."""
 
@@ -147,9 +149,10 @@ class Scale(Config):
     """Of configs/simulator, without '.yaml'."""
     own_world: str | None = None
     """File of configs/world_model from which the loop trains its own base world model, on its own initial states and
-    demonstrations; none takes those that all loops share."""
+    demonstrations; none takes those that all loops share. The system's form comes in the rounds."""
     instead: dict[str, str] = {}
-    """Files that stand in for those that a system names: {policy/small_tokens: openvla_oft}."""
+    """Files that stand in for those that a system names: {policy/small_tokens: openvla_oft}. One for the world model is
+    what the base is trained from, and has the system's form already."""
     stages: dict[str, Section] = {}
     """Sections laid over the loop's params.yaml, where the system leaves them open: sizes and numbers of steps."""
     start: dict[str, Section] = {}
