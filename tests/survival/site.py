@@ -124,13 +124,14 @@ class Site:
             capture_output=True, text=True,
         ).stdout  # fmt: skip
 
-    def ask(self, path: str, **body):
-        """POST to the server's API."""
+    def ask(self, path: str, items: list | None = None, method: str = "POST", **body):
+        """A call of the server's API, which takes a list of items or named values."""
         request = urllib.request.Request(
-            f"{self.server}/api/{path}", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
-        )
+            f"{self.server}/api/{path}", json.dumps(body if items is None else items).encode(),
+            {"Content-Type": "application/json"}, method=method,
+        )  # fmt: skip
         with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+            return json.loads(answer.read() or "null")
 
     def serve(self) -> subprocess.Popen:
         """`coevo serve`, once its deployments are ready."""
@@ -147,11 +148,15 @@ class Site:
     def deployments(self) -> list[dict]:
         return self.ask("deployments/filter")
 
-    def trigger(self, flow: str = "loop") -> str:
-        """Start a deployed flow as the page does; the id of its run."""
+    def deployment(self, flow: str) -> str:
+        """Id of the deployment of this flow."""
         (known,) = [each for each in self.ask("flows/filter") if each["name"] == flow]
         (deployment,) = [each for each in self.deployments() if each["flow_id"] == known["id"]]
-        return self.ask(f"deployments/{deployment['id']}/create_flow_run", parameters={})["id"]
+        return deployment["id"]
+
+    def trigger(self, flow: str = "loop") -> str:
+        """Start a deployed flow as the page does; the id of its run."""
+        return self.ask(f"deployments/{self.deployment(flow)}/create_flow_run", parameters={})["id"]
 
     def state(self, run: str) -> str:
         """Type of a flow run's state."""
@@ -197,8 +202,9 @@ class Site:
         if runs:
             chosen = {"id": {"any_": [run["id"] for run in runs]}}
             tasks = self.ask("task_runs/filter", flow_runs=chosen, limit=200)
-            found += [run for run in tasks if run["state"]["type"] in ALIVE]
-        return [f"{run['name']} {run['state']['type']}" for run in found]
+            # The server can hear of a task run before it hears of its state.
+            found += [run for run in tasks if run["state"] is None or run["state"]["type"] in ALIVE]
+        return [run["name"] for run in found]
 
     def close(self) -> None:
         for process in self.begun:

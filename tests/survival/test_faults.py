@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
@@ -22,11 +25,13 @@ SPARED_KIB = (0, 24, 64, 160)
 
 
 @survival
-def test_a_run_that_is_cancelled_from_the_page_ends_its_stage(site, undisturbed):
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_run_that_is_cancelled_from_the_page_ends_its_stage(site, undisturbed, seed):
     (site.root / "pause").write_text("1")
     site.serve()
     run = site.trigger()
     wait_for(site.stages, "the first stage")
+    time.sleep(random.Random(f"cancelled {seed}").uniform(0.0, 6.0))
     site.ask(f"flow_runs/{run}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
     wait_for(lambda: site.state(run) == "CANCELLED", "the run to be cancelled", step=0.5)
     wait_for(lambda: not site.stages(), "the stage to end", 10)
@@ -37,13 +42,38 @@ def test_a_run_that_is_cancelled_from_the_page_ends_its_stage(site, undisturbed)
 def test_of_two_triggers_at_once_one_runs_and_the_other_is_cancelled_and_told_why(site, undisturbed):
     (site.root / "pause").write_text("0.3")
     site.serve()
-    runs = [site.trigger("loop"), site.trigger("round")]
+    require_one_refused(site, [site.trigger("loop"), site.trigger("round")])
+    require_sound(site, undisturbed)
+
+
+@survival
+def test_of_two_schedules_that_fire_at_once_one_runs_and_the_other_is_cancelled(site, undisturbed):
+    (site.root / "pause").write_text("0.3")
+    site.serve()
+    due = datetime.now(UTC) + timedelta(seconds=40)  # the server looks for new schedules every few seconds
+    daily = dict(interval=86400, anchor_date=due.isoformat())
+    scheduled = [
+        (site.deployment(flow), site.ask(f"deployments/{site.deployment(flow)}/schedules", [{"schedule": daily}])[0])
+        for flow in ("loop", "round")
+    ]
+
+    def fired() -> list[str]:
+        return [run["id"] for run in site.runs() if run["auto_scheduled"] and run["state"]["type"] != "SCHEDULED"]
+
+    wait_for(lambda: len(fired()) == 2, "both schedules to fire", step=0.5)
+    for deployment, schedule in scheduled:  # with it go the runs of the days to come
+        site.ask(f"deployments/{deployment}/schedules/{schedule['id']}", method="DELETE")
+    require_one_refused(site, fired())
+    require_sound(site, undisturbed)
+
+
+def require_one_refused(site: Site, runs: list[str]) -> None:
+    """Once they have ended: one did the work, the other was told who does."""
     wait_for(lambda: not site.unended(), "both to end", step=0.5)
     ended = {run["id"]: run["state"] for run in site.runs() if run["id"] in runs}
     assert sorted(state["type"] for state in ended.values()) == ["CANCELLED", "COMPLETED"]
     (refused,) = [state for state in ended.values() if state["type"] == "CANCELLED"]
     assert "the repository is in use by 'coevo run" in refused["message"]
-    require_sound(site, undisturbed)
 
 
 @pytest.fixture
@@ -123,7 +153,7 @@ def test_a_damaged_object_of_the_cache_is_found_and_made_again(site, undisturbed
 def test_torn_lock_files_are_mended_and_nothing_runs_again(site, undisturbed):
     assert site.coevo("run").returncode == 0
     for file in ("dvc.lock", "start/dvc.lock", ".dvc/tmp/rwlock"):
-        for share in (0.0, 0.3, 0.6, 0.9):
+        for share in (0.0, 0.2, 0.3, 0.5, 0.6, 0.9):
             path = site.root / file
             whole = (
                 path.read_text() if file.endswith("dvc.lock") else '{"write": {"x": {"pid": 1, "cmd": "dvc repro"}}}'

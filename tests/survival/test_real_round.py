@@ -44,9 +44,9 @@ def begin(repository: Repository) -> subprocess.Popen:
 @pytest.mark.survival
 @pytest.mark.timeout(3600)
 def test_a_real_round_that_is_killed_again_and_again_ends_with_the_same_hashes(tmp_path_factory, server):
-    whole = begun(tmp_path_factory.mktemp("whole"), server)
+    # Both are copies of the code as it is now, whoever edits it while this runs.
+    whole, repository = (begun(tmp_path_factory.mktemp(name), server) for name in ("whole", "killed"))
     whole.run_round()
-    repository = begun(tmp_path_factory.mktemp("killed"), server)
     moments, killed = random.Random("real round"), []
     while len(killed) < KILLS:
         run = begin(repository)
