@@ -29,7 +29,7 @@ survival: .venv/installed-sim-ray-dev .venv/renderer
 	@$(BIN)/python -m pytest -m "survival or not survival" --timeout 3600 tests/survival
 
 clean:
-	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock
+	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock loops/*/dvc.lock loops/*/start/dvc.lock
 
 # A stamp file's name lists the extras; it is older than pyproject.toml when an install is due.
 .venv/installed-%: pyproject.toml constraints.txt | .venv/bin/python

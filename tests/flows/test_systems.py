@@ -144,3 +144,24 @@ def test_the_types_say_what_is_wrong():
         System.parse(values | {"reward": {"own_head": True}}, "mine.yaml")
     with pytest.raises(ValueError, match="key 'simulator' is missing"):
         Scale.parse({}, "mine.yaml")
+
+
+def test_a_loop_runs_its_own_start_first_and_once(tmp_path, coevo):
+    root = toys.make(tmp_path)
+    loop = Loop("mine", root)
+    new.make(loop, Loop(root=root))
+    (loop.folder / "start").mkdir()
+    (root / loop.start).write_text(
+        "stages:\n  begin:\n    wdir: ../../..\n"
+        "    cmd: python toys.py work --params loops/mine/start/params.yaml --section begin --out data/mine/start/work\n"
+        "    params: [loops/mine/start/params.yaml: [begin, seed]]\n    outs: [data/mine/start/work]\n"
+    )
+    (loop.folder / "start/params.yaml").write_text("seed: 7\nbegin: {steps: 1}\n")
+    loop.write_open_round(loop.open_round().model_copy(update={"parents": {"policy": "mine/start/work"}}))
+    assert loop.files == ("loops/mine/start/dvc.yaml", "loops/mine/dvc.yaml")
+    made = coevo(root, "run", "--loop", "mine", "--rounds", "2")
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert (root / "data/mine/start/work/total.txt").read_text() == "7"
+    assert not (root / "data/start").exists() and loop.open_round().round == "i002"
+    assert (loop.folder / "start/dvc.lock").is_file()
+    assert "nothing to do" in coevo(root, "run", "--loop", "mine", "--rounds", "2").stdout
