@@ -259,7 +259,7 @@ class Reader:
 
 
 def arguments(about: str | None) -> argparse.Namespace:
-    """The command line of this experiment and of those that read its laboratory."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="pick_place", choices=TASKS)
     parser.add_argument("--out", type=Path, required=True)

@@ -2,81 +2,91 @@
 
 Readers: the frozen reward; the reward asking for k positive frames in a row; a classifier of commanded poses alone,
 which is the same for every world model because it sees nothing that one draws. Each reads the simulator's frames and
-those of two world models of the laboratory of `benchmarks.ablation`, success-only and failure mix. If a repair did what
-failure data do, it would bring the first one's fake success down without its recall:
+those of the world model that saw expert successes alone and of a round's own, on the round's admission episodes. If a
+repair did what failure data do, it would bring the first one's fake success down without its recall. After a round:
 
-    python -m benchmarks.fidelity_controls --task pick_place --lab .local/ablation --out OUT
+    python -m benchmarks.fidelity_controls --round default/i001 --out docs/results
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
-import torch
 
-from benchmarks.ablation import ARMS, Ablation, Reader, arguments
-from benchmarks.experiment import TASKS, Collection
+from coevo.core import artifacts
 from coevo.core.device import best_device
 from coevo.episodes.store import read_episodes
 from coevo.evaluation.controls import Consecutive, fit_geometry
 from coevo.evaluation.fidelity import fidelity
 from coevo.evaluation.judged import SIMULATOR, open_loop, read_first
 from coevo.records.outcomes import Figure
-from coevo.workers.simulation import kept_pools
+from coevo.rewards import build as rewards
 from coevo.worlds import build as worlds
-from coevo.worlds.dream import Dream
-from scripts.laboratory import Laboratory
+from tasks.admit_world_model import recorded_episodes
 
 IN_A_ROW = (2, 3, 5)
-READ = ("success_only", "reference")
-"""Arms of the ablation whose frames are read."""
 
 
-def geometry_reading(ablation: Ablation) -> np.ndarray:
-    """The verdicts of action geometry on the admission episodes, learned on the policy's training rollouts."""
-    poses, truth = [], []
-    for source in ablation.sources[1:]:
-        found = read_episodes(source.path)
-        arrays = found.arrays()
-        poses.append(arrays.proprio[..., :4])
-        truth.append(arrays.success[:, found.interface.success_from - 1 :].any(dim=1))
-    model = fit_geometry(torch.cat(poses), torch.cat(truth), seed=0)
-    return model.success(read_episodes(ablation.evaluated.path).arrays().proprio[..., :4]).numpy()
+def geometry_reading(learned_on: Path, read_on: Path) -> np.ndarray:
+    """The verdicts of action geometry on one artifact's episodes, learned on another's: bool [n]."""
+    found = read_episodes(learned_on)
+    arrays = found.arrays()
+    truth = arrays.success[:, found.interface.success_from - 1 :].any(dim=1)
+    model = fit_geometry(arrays.proprio[..., :4], truth, seed=0)
+    return model.success(read_episodes(read_on).arrays().proprio[..., :4]).numpy()
 
 
 def main() -> None:
-    args = arguments(__doc__)
-    lab = Laboratory(args.lab / args.task)
-    args.lab = lab.folder
-    ablation = Ablation(Collection(lab, TASKS[args.task], args.workers, args.scale), args)
-    reader = Reader(ablation)
-    recorded = reader.recorded
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--round", default="default/i001", help="folder below --data of a round that was admitted")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    made = args.data / args.round
+    reward = rewards.load(artifacts.read(made / "reward"), best_device())
+    recorded = recorded_episodes(artifacts.read(made / "admission_rollouts"), reward.interface)
     drawn = {SIMULATOR: recorded.seen}
-    for name in READ:
-        model = ablation.model(name, ARMS[name])
-        drawn[name] = open_loop(Dream(worlds.load(model, best_device())), recorded, recorded.keys(0))
+    for name, folder in {
+        "expert successes alone": args.data / "start/world_model_expert",
+        "failure mix": made / "world_model",
+    }.items():
+        dream = worlds.dream(artifacts.read(folder), best_device())
+        drawn[name] = open_loop(dream, recorded, recorded.keys(0))
     readings = {
         f"{arm}, {label}": read_first(by, seen) < recorded.frames.shape[1]
         for arm, seen in drawn.items()
         for label, by in (
-            ("reward", reader.reward),
-            *((f"{k} frames in a row", Consecutive(reader.reward, k)) for k in IN_A_ROW),
+            ("reward", reward),
+            *((f"{k} frames in a row", Consecutive(reward, k)) for k in IN_A_ROW),
         )
     }
-    readings["any, action geometry alone"] = geometry_reading(ablation)
-    figures: list[Figure] = []
-    for arm, read in readings.items():
-        rows = fidelity(read, recorded.truth, recorded.states, arm=arm, reader="control", stream=(0,))
-        figures += reader.rows(arm, rows)
-        whole = rows[0]
-        if whole.fake_success and whole.recall:
-            lab.say(f"{arm}: fake success {whole.fake_success.value:.3f}, recall {whole.recall.value:.3f}")
+    readings["any, action geometry alone"] = geometry_reading(made / "rollouts", made / "admission_rollouts")
+    figures = [
+        figure
+        for arm, read in readings.items()
+        for row in fidelity(read, recorded.truth, recorded.states, arm=arm, reader="control", stream=(0,))
+        for figure in said(row, reward.interface.task)
+    ]
     args.out.mkdir(parents=True, exist_ok=True)
     rows = [figure.model_dump() for figure in figures]
-    (args.out / f"fidelity_controls_{args.task}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (args.out / "fidelity_controls.json").write_text(json.dumps(rows, indent=1) + "\n")
+    for figure in figures:
+        if figure.metric.endswith("_all"):
+            print(f"{figure.arm}: {figure.metric} {figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}] n={figure.n}")
+
+
+def said(row, task: str) -> Iterator[Figure]:
+    """Fake success and recall of one row of the table."""
+    for metric in ("fake_success", "recall"):
+        found = getattr(row, metric)
+        if found is not None:
+            numbers = dict(value=found.value, n=found.n, low=found.low, high=found.high)
+            yield Figure(metric=f"{metric}_{row.subset}", arm=row.arm, task=task, **numbers)
 
 
 if __name__ == "__main__":
-    with kept_pools():
-        main()
+    main()

@@ -54,8 +54,8 @@ class Controls(Trials):
         seeds, parts = range(self.args.seeds), self.args.parts
         runs: list[tuple] = []
         if "budgets" in parts:
-            budgets = self.args.budgets
-            runs += [(self.budget, arm, seed, size) for seed in seeds for size in budgets for arm in self.args.budget_arms]
+            budgets, arms = self.args.budgets, self.args.budget_arms
+            runs += [(self.budget, arm, seed, size) for seed in seeds for size in budgets for arm in arms]
         if "recipes" in parts:
             runs += [(self.recipe, name, seed) for seed in seeds for name in self.args.recipes]
         if "sampling" in parts:
