@@ -76,7 +76,8 @@ def main() -> None:
     (args.out / "fidelity_controls.json").write_text(json.dumps(rows, indent=1) + "\n")
     for figure in figures:
         if figure.metric.endswith("_all"):
-            print(f"{figure.arm}: {figure.metric} {figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}] n={figure.n}")
+            interval = f"[{figure.low:.3f}, {figure.high:.3f}]"
+            print(f"{figure.arm}: {figure.metric} {figure.value:.3f} {interval} n={figure.n}")
 
 
 def said(row, task: str) -> Iterator[Figure]:
