@@ -19,7 +19,7 @@ from tests.survival.site import wait_for
 from tests.test_one_round import Repository, begun
 
 KILLS = 8
-SECONDS_BETWEEN = (5.0, 40.0)
+SECONDS_BETWEEN = (2.0, 15.0)
 
 
 def processes(root: Path, word: str) -> list[int]:
