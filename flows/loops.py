@@ -67,12 +67,12 @@ class Loop:
 
     @property
     def start(self) -> str:
-        """The dvc.yaml of what it begins with, relative to the root; the default loop's is what all loops begin with."""
+        """The dvc.yaml of its own start, relative to the root; the default loop's is what all loops begin with."""
         return str((self.folder / START).relative_to(self.root))
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The dvc.yaml files with its stages: what all loops begin with, if it reads that; its own start; its rounds."""
+        """The dvc.yaml files of its stages: what all loops begin with, if it reads that; its own start; its rounds."""
         own = [file for file in dict.fromkeys((self.start, self.pipeline)) if (self.root / file).is_file()]
         shared = START not in own and any("data/start/" in (self.root / file).read_text() for file in own)
         return (*([START] if shared and (self.root / START).is_file() else []), *own)

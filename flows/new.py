@@ -37,7 +37,8 @@ def make(loop: Loop, source: Loop) -> list[str]:
         if source.name == "default":
             return text
         text = text.replace(f"data/{source.name}/start/", f"data/{loop.name}/start/")
-        return text.replace(f"loops/{source.name}/", f"loops/{loop.name}/").replace(f"'{source.name}'", f"'{loop.name}'")
+        text = text.replace(f"loops/{source.name}/", f"loops/{loop.name}/")
+        return text.replace(f"'{source.name}'", f"'{loop.name}'")
 
     pipeline = with_own_files((source.folder / "dvc.yaml").read_text(), source, loop)
     files: dict[str, str | Path] = {"dvc.yaml": own_start(pipeline)} | {name: source.folder / name for name in OWN}

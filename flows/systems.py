@@ -1,4 +1,4 @@
-"""From a published system and a scale to the folder of a loop: what its pipeline has that the default loop's has not."""
+"""From a published system and a scale to a loop's folder: what its pipeline has that the default loop's has not."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Recipe:
         return laid_over(laid_over(below, decided), self.scale.stages)
 
     def start_parameters(self, shared: Mapping[str, Any]) -> dict[str, Any]:
-        """params.yaml of the loop's own start, with a section for each of its stages; `shared` is that of all loops'."""
+        """params.yaml of the loop's own start, a section for each of its stages; `shared` is that of all loops."""
         order = {"select_states": {"outcomes": "any", "order": "length"}}
         given = laid_over(laid_over(laid_over(shared, order), self.system.start()), self.scale.start)
         keys = [key for stage in self.start_stages().values() for key in _keys(stage)]
@@ -108,8 +108,8 @@ class Recipe:
         for role, name in rewards.items():
             made[f"calibrate_{role}"] = self._stage(
                 f"The {role}: trained where there is something to train, calibrated and frozen", "calibrate_reward",
-                role, section=None if role == "reward" else f"calibrate_{role}", episodes=f"{demonstrations} data/{self._own}/rollouts",
-                config=self._config("reward", name),
+                role, section=None if role == "reward" else f"calibrate_{role}",
+                episodes=f"{demonstrations} data/{self._own}/rollouts", config=self._config("reward", name),
             )  # fmt: skip
         return made
 
@@ -136,7 +136,8 @@ class Recipe:
         """Files of configs/ that the loop stands on."""
         named = [self._simulator, self._config("policy", self.system.policy.file), self._algorithm]
         named += [self._config("reward", self._reward)] if self._reward else []
-        return named + [self._config("world_model", name) for name in (self.system.world_model.file, self._base) if name]
+        worlds = (self.system.world_model.file, self._base)
+        return named + [self._config("world_model", name) for name in worlds if name]
 
     @property
     def _whole_world(self) -> str | None:
@@ -214,10 +215,11 @@ class Recipe:
         }  # fmt: skip
 
     def _calibrate_own_head(self, stage: Stage) -> None:
-        """The round's world model has a new head, which is calibrated with it, where another reward is measured again."""
+        """The round's world model has a new head, which is calibrated; another reward would be measured again."""
         config, world = self._config("reward", self._reward), "data/${loop}/${round}/world_model"
-        stage["cmd"] = stage["cmd"].replace("--reward data/${parents.reward}", f"--config {config} --world-model {world}")
-        at = stage["deps"].index("data/${parents.reward}")
+        parent = "data/${parents.reward}"
+        stage["cmd"] = stage["cmd"].replace(f"--reward {parent}", f"--config {config} --world-model {world}")
+        at = stage["deps"].index(parent)
         stage["deps"][at : at + 1] = [world]
         stage["deps"].insert(0, config)
 

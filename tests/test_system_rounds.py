@@ -1,7 +1,7 @@
 """A round of every published system at test size: the real simulator, the start that ships, the stages of its own loop.
 
 Stages run one after the other in this process, as scripts/run_stages.py would start them: what Prefect and DVC add is
-tried with the default loop (test_one_round.py) and with toys, and starting 60 processes would take longer than the work.
+tried with the default loop (test_one_round.py) and with toys, and starting 60 processes takes longer than the work.
 """
 
 import importlib
@@ -25,7 +25,9 @@ from tests.test_one_round import START as ONE_ROUND
 
 pytestmark = pytest.mark.timeout(900)
 SETS = {"train": 8, "validation": 3, "admission": 4, "sealed": 4}
-TINY_START = ONE_ROUND | {f"{role}_states": {"role": role, "count": count, "workers": 0} for role, count in SETS.items()}
+TINY_START = ONE_ROUND | {
+    f"{role}_states": {"role": role, "count": count, "workers": 0} for role, count in SETS.items()
+}
 TINY = {
     "simulator": "pick_place",
     "start": {
@@ -35,12 +37,13 @@ TINY = {
     },
     "stages": {
         "collect_rollouts": {"states": 5, "repeats": 1, "replayed": 1, "workers": 0},
-        "collect_admission_rollouts": {"repeats": 1, "replayed": 1, "workers": 0},
+        "collect_admission_rollouts": {"states": 2, "repeats": 1, "replayed": 1, "workers": 0},
         "train_world_model": {"training": {"steps": 2, "batch": 4, "warmup": 2}},
-        "admit_world_model": {"repeats": 1, "workers": 0, "strips": 2},
+        "admit_world_model": {"repeats": 1, "workers": 0, "strips": 1, "pixel_episodes": 1},
         "train_policy": {
             "algorithm": {"updates": 1, "states": 2, "group": 2, "minibatch": 40},
-            "requires_admission": False, "validate_every": 1, "validation_repeats": 1, "validation_states": 2, "probe_states": 2, "workers": 0,
+            "requires_admission": False, "validate_every": 1, "validation_repeats": 1, "validation_states": 2,
+            "probe_states": 2, "workers": 0,
         },
         "evaluate_on_validation": {"repeats": 1, "workers": 0},
         "evaluate_on_sealed": {"repeats": 1, "workers": 0},
@@ -76,14 +79,16 @@ def begun(tmp_path_factory):
 
 
 def made(root: Path, system: str) -> Loop:
-    """The loop of a system, with few deliberate faults, and with an expert's successes: a policy of a few steps has none."""
+    """The loop of a system, with few deliberate faults, and an expert's successes: a policy of a few steps has none."""
     loop = Loop(system, root)
     new.of_system(loop, system, "tiny")
     params = read_yaml(loop.folder / "params.yaml")
     for section in (params["collect_rollouts"], params["collect_admission_rollouts"]):
         planted = [part | {"count": 2, "keep": {}} for part in section.get("near_success", ())]
         section["near_success"] = [*planted, {"name": "clean", "count": 3}]
-    # Six states may lack any class of episode.
+    for encoder in params["train_world_model"].get("form", {}).get("features", ()):
+        encoder |= {"steps": 2, "batch": 4}
+    # Few states may lack any class of episode.
     params["build_dataset"] |= {"optional": list(params["build_dataset"].get("mixture", {})), "validation_share": 0.3}
     (loop.folder / "params.yaml").write_text(yaml.safe_dump(params))
     return loop

@@ -30,8 +30,9 @@ def fit(
     """Train what the model leaves open; a model that is frozen whole is left as it is.
 
     Half of each batch are windows that end at a success, a quarter are such as end where success counts and is not
-    there: among all others those are few, and a model that never sees them learns to tell the time. Goes on from `checkpoint` if it holds something. Raises
-    ValueError if the episodes hold one outcome only at the frames that are read.
+    there: among all others those are few, and a model that never sees them learns to tell the time. Goes on from
+    `checkpoint` if it holds something. Raises ValueError if the episodes hold one outcome only at the frames that are
+    read.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     if not weights:

@@ -1,4 +1,4 @@
-"""Published systems: each file is what its type says, and the loop that is made of it has a graph that DVC reads too."""
+"""Published systems: each file is what its type says, and the loop made of it has a graph that DVC reads too."""
 
 import hashlib
 import importlib
@@ -153,7 +153,8 @@ def test_a_loop_runs_its_own_start_first_and_once(tmp_path, coevo):
     (loop.folder / "start").mkdir()
     (root / loop.start).write_text(
         "stages:\n  begin:\n    wdir: ../../..\n"
-        "    cmd: python toys.py work --params loops/mine/start/params.yaml --section begin --out data/mine/start/work\n"
+        "    cmd: >-\n      python toys.py work --params loops/mine/start/params.yaml --section begin\n"
+        "      --out data/mine/start/work\n"
         "    params: [loops/mine/start/params.yaml: [begin, seed]]\n    outs: [data/mine/start/work]\n"
     )
     (loop.folder / "start/params.yaml").write_text("seed: 7\nbegin: {steps: 1}\n")
