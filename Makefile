@@ -1,7 +1,7 @@
 # make loop   one round of the loop on this machine: installs what it needs into .venv, runs, says where the report is
 # make loop SYSTEM=worldloop   the same for a published system, a file of configs/system (docs/systems.md)
 # make test   all tests but the long kills and faults
-# make survival  everything killed and broken on purpose: twenty minutes on two idle cores (docs/reliability.md)
+# make survival  everything killed and broken on purpose, and the longest tests: an hour or more (docs/reliability.md)
 # make clean  remove what `make loop` made, installed packages aside
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
@@ -27,6 +27,7 @@ test: .venv/installed-sim-ray-dev .venv/renderer
 survival: .venv/installed-sim-ray-dev .venv/renderer
 	@# One at a time: a kill must find its victim, and the machine belongs to it.
 	@$(BIN)/python -m pytest -m "survival or not survival" --timeout 3600 tests/survival
+	@$(BIN)/python -m pytest -m survival --timeout 3600 --ignore tests/survival tests
 
 clean:
 	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock loops/*/dvc.lock loops/*/start/dvc.lock

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell that starts the tests in the background has them ignore interrupts, and all that they start would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG = ("test_one_round.py", "test_loop.py")
+LONG = ("test_one_round.py", "test_loop.py", "test_cluster.py", "test_page.py", "test_system_rounds.py")
 
 
 def pytest_collection_modifyitems(items):

@@ -94,7 +94,14 @@ def made(root: Path, system: str) -> Loop:
     return loop
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+# Two of them: a token policy paid by a vision-language model, and one paid by the world model's own head. The others
+# are long to wait for, and run with `make survival`.
+SHORT = ("worldloop", "world_vla_loop")
+
+
+@pytest.mark.parametrize(
+    "system", [pytest.param(name, marks=() if name in SHORT else pytest.mark.survival) for name in SYSTEMS]
+)
 def test_a_round_trains_a_policy_and_ends_in_a_report_that_shows_the_publications_figures(begun, system):
     loop, described = made(begun, system), read_yaml(toys.PROJECT / f"configs/system/{system}.yaml")
     run(begun, [each for each in loop.stages() if not each.address.startswith(START)])

@@ -209,6 +209,7 @@ def test_an_address_where_nobody_answers_is_named(two_nodes, monkeypatch):
             cluster.connect()
 
 
+@pytest.mark.survival  # a minute of waiting for Ray's daemons
 def test_a_ray_of_the_stages_own_ends_with_it_however_it_is_killed(tmp_path):
     code = (
         "import time\nfrom coevo.workers.actors import Actors\n"
