@@ -94,9 +94,8 @@ def made(root: Path, system: str) -> Loop:
     return loop
 
 
-# Two of them: a token policy paid by a vision-language model, and one paid by the world model's own head. The others
-# are long to wait for, and run with `make survival`.
-SHORT = ("worldloop", "world_vla_loop")
+# In `make test`: a token policy paid by the world model's own head. The others take long, and run in `make survival`.
+SHORT = ("world_vla_loop",)
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,7 @@ def test_a_policy_trained_in_dreams_is_the_same_wherever_it_is_trained(two_nodes
     assert here.metrics["dreamed_episodes"] == 3 * 2 * 4
 
 
+@pytest.mark.survival  # half a minute; kills of Ray's workers are in tests/survival
 def test_a_dream_worker_that_dies_is_replaced_with_the_weights_of_the_day(two_nodes, toys, monkeypatch):
     algorithm = small(estimator=Ppo(critic_warmup=0), epochs=1, minibatch=8, learning_rate=1e-2)
 
