@@ -55,7 +55,7 @@ def train(
     Goes on from `checkpoint` if it holds something, and logs again what was logged before it was stopped.
     """
     learner = Learner(policy, algorithm, seed, part_rows, gradients)
-    sampler = StartSampler(states, seed, algorithm.prefer_mixed, algorithm.returning)
+    sampler = StartSampler(states, seed, algorithm.prefer_mixed, algorithm.returning, algorithm.curriculum)
     run = _Run(policy, learner, sampler, Watch(policy, validation), checkpoint or Checkpoint(None), log)
     run.take_up()
     warmup = algorithm.estimator.critic_warmup if isinstance(algorithm.estimator, Ppo) else 0

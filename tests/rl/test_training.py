@@ -64,6 +64,20 @@ def test_a_curriculum_draws_from_the_first_share_of_the_set_which_grows():
     assert reach(1, 3) == set(names[:3]) and reach(1, 1, without=names[:2]) == {names[2]}
 
 
+def test_a_run_draws_from_what_its_curriculum_admits():
+    policy, rolled = make_policy(), []
+    inner = dream_roll(policy)
+
+    def roll(starts, key):
+        rolled.append({start.id for start in starts})
+        return inner(starts, key)
+
+    algorithm = small(updates=3, states=2, curriculum=Curriculum(begin=0.25, updates=2))
+    training.train(policy, algorithm, roll, STATES, 0, lambda update, numbers: None)
+    names = [state.id for state in STATES]
+    assert rolled[0] == set(names[:2]) and rolled[1] <= set(names[:5]) and len(rolled) == 3
+
+
 def test_dull_groups_are_refilled_by_other_states():
     policy = make_policy()
     rolled = []
