@@ -15,21 +15,20 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS, Collection
+from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS, Collection, fidelity_figures
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.evaluation.fidelity import fidelity, pixel_figures
 from coevo.evaluation.judged import SIMULATOR, Judged, open_loop, read_first
 from coevo.evaluation.report.data import figure_name
 from coevo.records.base import read_yaml
-from coevo.records.outcomes import Fidelity, Figure, Interval
+from coevo.records.outcomes import Figure
 from coevo.rewards import build as rewards
 from coevo.workers.simulation import kept_pools
 from coevo.worlds import build as worlds
@@ -211,7 +210,7 @@ class Reader:
         """The reward on the simulator's own frames."""
         read = self.at < self.recorded.frames.shape[1]
         rows = fidelity(read, self.recorded.truth, self.recorded.states, arm=SIMULATOR, reader="reward", stream=(0,))
-        return self.rows(SIMULATOR, rows)
+        return fidelity_figures(SIMULATOR, self.task, rows)
 
     def arm(self, name: str, model: Artifact, sampling: int | None = None) -> list[Figure]:
         """Everything that is said of one arm."""
@@ -225,15 +224,15 @@ class Reader:
         rows = fidelity(
             judged.read(name), self.recorded.truth, self.recorded.states, arm=name, reader="reward", stream=(0,)
         )
-        figures = self.rows(name, rows)
+        figures = fidelity_figures(name, self.task, rows)
         silent = lambda done, total: None  # noqa: E731
         slices, told_apart = judged.counterfactuals(self.pairs, silent)
         for row in (*slices, *judged.recorded_history(silent)):
             if row.arm == name:
-                figures += self.rows(name, [row], figure_name(row))
-        figures += self._figure("pairs_told_apart", name, told_apart)
-        noise = judged.noise(1, silent)
-        figures += self._figure("verdicts_flipped_by_noise", name, noise.flipped)
+                figures += fidelity_figures(name, self.task, [row], figure_name(row))
+        flipped = judged.noise(1, silent).flipped
+        for metric, found in (("pairs_told_apart", told_apart), ("verdicts_flipped_by_noise", flipped)):
+            figures += [Figure.of(found, metric, name, self.task)] if found is not None else []
         figures += pixel_figures(
             self.recorded.frames.numpy()[:64], drawn.frames.numpy()[:64], self.recorded.truth[:64], arm=name,
             task=self.task,
@@ -241,21 +240,6 @@ class Reader:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")
         return figures
-
-    def rows(self, arm: str, rows: Sequence[Fidelity], suffix: str = "") -> list[Figure]:
-        """Fake success and recall as figures, by subset or by `suffix`."""
-        return [
-            figure
-            for row in rows
-            for metric in ("fake_success", "recall")
-            for figure in self._figure(f"{metric}_{suffix or row.subset}", arm, getattr(row, metric))
-        ]
-
-    def _figure(self, metric: str, arm: str, found: Interval | None) -> list[Figure]:
-        if found is None:
-            return []
-        numbers = dict(value=found.value, n=found.n, low=found.low, high=found.high)
-        return [Figure(metric=metric, arm=arm, task=self.task, **numbers)]
 
 
 def arguments(about: str | None) -> argparse.Namespace:

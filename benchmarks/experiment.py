@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from coevo.core.artifacts import Artifact
+from coevo.records.outcomes import Fidelity, FidelitySlice, Figure
 from scripts.laboratory import Laboratory
 
 EXPERT_ONLY = {"expert": 1.0}
@@ -61,6 +62,16 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=540.0, help="begin nothing further after this long")
     return parser
+
+
+def fidelity_figures(arm: str, task: str, rows: Sequence[Fidelity | FidelitySlice], suffix: str = "") -> list[Figure]:
+    """Fake success and recall, by subset or by `suffix`; nothing where there was nothing to measure."""
+    return [
+        Figure.of(found, f"{metric}_{suffix or row.subset}", arm, task)
+        for row in rows
+        for metric in ("fake_success", "recall")
+        if (found := getattr(row, metric)) is not None
+    ]
 
 
 class Collection:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.experiment import fidelity_figures
 from coevo.core import artifacts
 from coevo.core.device import best_device
 from coevo.episodes.store import read_episodes
@@ -65,28 +65,17 @@ def main() -> None:
         )
     }
     readings["any, action geometry alone"] = geometry_reading(made / "rollouts", made / "admission_rollouts")
-    figures = [
-        figure
-        for arm, read in readings.items()
-        for row in fidelity(read, recorded.truth, recorded.states, arm=arm, reader="control", stream=(0,))
-        for figure in said(row, reward.interface.task)
-    ]
+    figures: list[Figure] = []
+    for arm, read in readings.items():
+        rows = fidelity(read, recorded.truth, recorded.states, arm=arm, reader="control", stream=(0,))
+        figures += fidelity_figures(arm, reward.interface.task, rows)
     args.out.mkdir(parents=True, exist_ok=True)
-    rows = [figure.model_dump() for figure in figures]
-    (args.out / "fidelity_controls.json").write_text(json.dumps(rows, indent=1) + "\n")
+    written = json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n"
+    (args.out / "fidelity_controls.json").write_text(written)
     for figure in figures:
         if figure.metric.endswith("_all"):
             interval = f"[{figure.low:.3f}, {figure.high:.3f}]"
             print(f"{figure.arm}: {figure.metric} {figure.value:.3f} {interval} n={figure.n}")
-
-
-def said(row, task: str) -> Iterator[Figure]:
-    """Fake success and recall of one row of the table."""
-    for metric in ("fake_success", "recall"):
-        found = getattr(row, metric)
-        if found is not None:
-            numbers = dict(value=found.value, n=found.n, low=found.low, high=found.high)
-            yield Figure(metric=f"{metric}_{row.subset}", arm=row.arm, task=task, **numbers)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiment import FAILURE_MIX, TASKS, Collection, shared_arguments
+from benchmarks.experiment import TASKS, Collection, shared_arguments
 from benchmarks.one_gpu import Experiment
 from coevo.core.artifacts import Artifact, file_sha256, simulator_episodes
 from coevo.evaluation.intervals import seed_interval
@@ -49,32 +49,10 @@ class Trials(Experiment):
         self.starts: dict[str, Artifact] = {}
         self.groups: dict[str, list[Evaluation]] = {}
 
-    def begin(self) -> None:
-        """What every arm sets out from: start policy, and the base world model."""
-        work = self.work
-        self.train_states = work.states("train", 1280)
-        self.start = work.policy(self.args.demonstrations)
-        expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
-        self.world_base = self.base(expert, [expert] if self.args.start_weights else [expert, *self.own_rollouts])
-
     @cached_property
-    def own_rollouts(self) -> list[Artifact]:
-        """The start policy's rollouts, and those of a weaker one."""
-        work = self.work
-        self.seen = work.rollouts("rollouts_own", self.start, self.train_states, 2)
-        weaker = work.policy(self.args.demonstrations // 2, 4)
-        return [self.seen, work.rollouts("rollouts_weak", weaker, self.train_states, 1)]
-
-    @cached_property
-    def reward(self) -> Artifact:
-        """The frame classifier of the first round."""
-        return self.work.reward(self.own_rollouts)
-
-    @cached_property
-    def first_data(self) -> Artifact:
-        """What the first round's world model is trained on."""
-        expert = self.work.expert("expert", [self.work.noisy(1200, 0.0, 0.3)])
-        return self.work.dataset("data_mix", FAILURE_MIX, [expert, *self.own_rollouts])
+    def world_base(self) -> Artifact:
+        """The base that all world models begin with."""
+        return self.base()
 
     @cached_property
     def mix(self) -> Artifact:
@@ -83,10 +61,6 @@ class Trials(Experiment):
             "train_world_model", "world_mix", dict(training=self.training(self.args.steps)), dataset=self.first_data,
             world_model=self.world_base,
         )  # fmt: skip
-
-    def training(self, steps: int, rate: float = 4e-4) -> dict[str, Any]:
-        """Settings of a world model's training."""
-        return dict(steps=steps, batch=self.args.batch, learning_rate=rate, checkpoint_every=1000)
 
     def is_over(self, what: str) -> bool:
         """Whether the time is up; says before what."""

@@ -21,6 +21,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +50,18 @@ class Shared(Trials):
     def begin(self) -> None:
         """Made once, by whichever call comes first."""
         work = self.work
-        self.train_states = work.states("train", 1280)
         self.shown = work.expert("demonstrations", [work.noisy(60, 0.1, 0.1) | dict(count=60)])
-        self.expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
-        cloned = work.policy(self.args.demonstrations)
-        seen = work.rollouts("rollouts_referee", cloned, self.train_states, 1)
         self.referee = self.lab.make(
-            "calibrate_reward", "referee", self.fitting({}), episodes=[self.expert, seen],
+            "calibrate_reward", "referee", self.fitting({}), episodes=[self.expert, *self.own_rollouts],
             config=CONFIGS / f"reward/{REFEREE}.yaml",
         )  # fmt: skip
-        self.world_base = self.base(self.expert, [self.expert, seen])
+        self.world_base = self.base()
+
+    @cached_property
+    def own_rollouts(self) -> list[Artifact]:
+        """Episodes of a policy of the common kind, for the referee and the codec."""
+        cloned = self.work.policy(self.args.demonstrations)
+        return [self.work.rollouts("rollouts_referee", cloned, self.train_states, 1)]
 
     def fitting(self, params: dict[str, Any]) -> dict[str, Any]:
         """Parameters of calibrate_reward; few steps where the script is only tried."""

@@ -77,10 +77,10 @@ def summary(figures: list[Figure]) -> list[Figure]:
     """Mean gain over seeds on sealed states with Student's interval, and its standard deviation."""
     gains = tuple(figure.value for figure in figures if figure.metric == "gain")
     interval = seed_interval(gains)
-    common = dict(arm="laptop loop", task="pick-place", n=len(gains))
+    common = dict(arm="laptop loop", task="pick-place")
     return [
-        Figure(metric="mean_gain", value=interval.value, low=interval.low, high=interval.high, **common),
-        Figure(metric="sd_of_gain", value=float(np.std(gains, ddof=1)), **common),
+        Figure.of(interval, "mean_gain", **common),
+        Figure(metric="sd_of_gain", value=float(np.std(gains, ddof=1)), n=len(gains), **common),
     ]
 
 

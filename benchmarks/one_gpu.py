@@ -15,6 +15,8 @@ import argparse
 import json
 import shutil
 import time
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from benchmarks.experiment import (
     TASKS,
     WITH_PAIRS,
     Collection,
+    fidelity_figures,
     shared_arguments,
 )
 from coevo.core.artifacts import Artifact
@@ -52,23 +55,18 @@ class Experiment:
     def run(self) -> None:
         """Data, world models, admission, then seeds in the order in which they matter."""
         work, lab = self.work, self.lab
-        train = work.states("train", 1280)
-        self.start = work.policy(self.args.demonstrations)
-        self.seen = own = work.rollouts("rollouts_own", self.start, train, 2)
-        weak = work.rollouts("rollouts_weak", work.policy(self.args.demonstrations // 2, 4), train, 1)
-        expert = work.expert("expert", [work.noisy(1200, 0.0, 0.3)])
-        sources = [expert, own, weak]
-        self.reward = work.reward([own, weak])
-        self.admission_rollouts = work.rollouts("admission_rollouts", self.start, work.states("admission", 144), 4)
-        base = self.base(expert, sources)
+        base = self.base()
         models = {"base": base}
-        mixtures = {"success_only": SUCCESS_ONLY, "mix": FAILURE_MIX, "pairs": WITH_PAIRS}
-        for arm in ("mix", "success_only", "pairs"):
-            data = work.dataset(f"data_{arm}", mixtures[arm], sources + ([work.pairs()] if arm == "pairs" else []))
-            settings = dict(steps=self.args.steps, batch=self.args.batch, learning_rate=4e-4, checkpoint_every=1000)
+        sources = [self.expert, *self.own_rollouts]
+        for arm, data in (
+            ("mix", self.first_data),
+            ("success_only", work.dataset("data_success_only", SUCCESS_ONLY, sources)),
+            ("pairs", work.dataset("data_pairs", WITH_PAIRS, [*sources, work.pairs()])),
+        ):
             models[arm] = lab.make(
-                "train_world_model", f"world_{arm}", dict(training=settings), dataset=data, world_model=base
-            )
+                "train_world_model", f"world_{arm}", dict(training=self.training(self.args.steps)), dataset=data,
+                world_model=base,
+            )  # fmt: skip
         self.evaluated: dict[str, Artifact] = {"start": self.evaluate("start", self.start)}
         for arm in models:
             self.admit(arm, models[arm])
@@ -84,19 +82,61 @@ class Experiment:
             self.train(arm, seed, models.get(arm))
             self.write()
 
-    def base(self, expert: Artifact, sources: list[Artifact]) -> Artifact:
+    @cached_property
+    def train_states(self) -> Artifact:
+        """What is collected and trained from."""
+        return self.work.states("train", 1280)
+
+    @cached_property
+    def start(self) -> Artifact:
+        """The policy that all begins with."""
+        return self.work.policy(self.args.demonstrations)
+
+    @cached_property
+    def expert(self) -> Artifact:
+        """Episodes of the scripted expert."""
+        return self.work.expert("expert", [self.work.noisy(1200, 0.0, 0.3)])
+
+    @cached_property
+    def own_rollouts(self) -> list[Artifact]:
+        """The start policy's rollouts, and those of a weaker one."""
+        work, weaker = self.work, self.work.policy(self.args.demonstrations // 2, 4)
+        return [
+            work.rollouts("rollouts_own", self.start, self.train_states, 2),
+            work.rollouts("rollouts_weak", weaker, self.train_states, 1),
+        ]
+
+    @cached_property
+    def reward(self) -> Artifact:
+        """The frame classifier."""
+        return self.work.reward(self.own_rollouts)
+
+    @cached_property
+    def admission_rollouts(self) -> Artifact:
+        """What world models are held against."""
+        return self.work.rollouts("admission_rollouts", self.start, self.work.states("admission", 144), 4)
+
+    @cached_property
+    def first_data(self) -> Artifact:
+        """The failure mix: what the codec learns from, and the first round's world model."""
+        return self.work.dataset("data_mix", FAILURE_MIX, [self.expert, *self.own_rollouts])
+
+    def training(self, steps: int, rate: float = 4e-4) -> dict[str, Any]:
+        """Settings of a world model's training."""
+        return dict(steps=steps, batch=self.args.batch, learning_rate=rate, checkpoint_every=1000)
+
+    def base(self) -> Artifact:
         """Trained on expert successes alone; its codec has seen every kind of frame."""
         start = self.args.start_weights / "world_model_expert" if self.args.start_weights else None
         if start is not None:
             return self.lab.make("import_start", "world_base", {}, world_model=start)
-        settings = dict(batch=self.args.batch, learning_rate=5e-4, checkpoint_every=1000)
         codec = self.lab.make(
-            "pretrain_world_model", "codec", dict(training=settings | dict(steps=1)),
-            dataset=self.work.dataset("data_mix", FAILURE_MIX, sources), config=self.args.config,
+            "pretrain_world_model", "codec", dict(training=self.training(1, 5e-4)), dataset=self.first_data,
+            config=self.args.config,
         )  # fmt: skip
         return self.lab.make(
-            "pretrain_world_model", "world_base", dict(training=settings | dict(steps=self.args.base_steps)),
-            dataset=self.work.dataset("data_expert", EXPERT_ONLY, [expert]), config=self.args.config, codec=codec,
+            "pretrain_world_model", "world_base", dict(training=self.training(self.args.base_steps, 5e-4)),
+            dataset=self.work.dataset("data_expert", EXPERT_ONLY, [self.expert]), config=self.args.config, codec=codec,
         )  # fmt: skip
 
     def admit(self, arm: str, model: Artifact) -> None:
@@ -108,15 +148,14 @@ class Experiment:
             "admit_world_model", f"admission_{arm}", depth | dict(strips=6, workers=work.workers, pixel_episodes=64),
             world_model=model, reward=self.reward, episodes=self.admission_rollouts, policy=self.start,
             states=work.states("admission", 144), simulator=work.task.simulator, criterion="criterion.yaml",
-            seen_episodes=self.seen,
+            seen_episodes=self.own_rollouts[0],
         )  # fmt: skip
         record = Admission.model_validate_json((made.path / "admission.json").read_text())
         for row in record.fidelity:
             name = "simulator" if row.arm == "simulator" else arm
             if name == "simulator" and arm != "base":
                 continue
-            for metric in ("fake_success", "recall"):
-                self.add(f"{metric}_{row.subset}", name, getattr(row, metric))
+            self.figures += fidelity_figures(name, work.task.name, [row])
         self.add_breakdown(arm, record)
         self.add("mismatch_start_policy", arm, record.mismatch)
         for row in json.loads((made.path / "pixels.json").read_text()):
@@ -135,8 +174,7 @@ class Experiment:
             return
         for row in parts.slices:
             if row.arm == record.world_model:
-                self.add(f"fake_success_{figure_name(row)}", arm, row.fake_success)
-                self.add(f"recall_{figure_name(row)}", arm, row.recall)
+                self.figures += fidelity_figures(arm, self.work.task.name, [row], figure_name(row))
         if parts.noise is not None:
             self.add("verdicts_flipped_by_noise", arm, parts.noise.flipped)
         if parts.truth is not None:
@@ -146,7 +184,7 @@ class Experiment:
         """One training seed: train, evaluate on sealed states, replay."""
         work, params = self.work, dict(algorithm=ALGORITHM, validate_every=4, workers=self.work.workers)
         inputs = dict(
-            policy=self.start, starts=work.states("train", 1280), validation=work.states("validation", 64),
+            policy=self.start, starts=self.train_states, validation=work.states("validation", 64),
             simulator=work.task.simulator,
         )  # fmt: skip
         if arm == SIMULATOR_ARM:
@@ -192,12 +230,7 @@ class Experiment:
     def add(self, metric: str, arm: str, interval: Interval | None) -> None:
         """A figure with its interval; nothing where there was nothing to measure."""
         if interval is not None:
-            self.figures.append(
-                Figure(
-                    metric=metric, arm=arm, task=self.work.task.name, value=interval.value, n=interval.n,
-                    low=interval.low, high=interval.high,
-                )  # fmt: skip
-            )
+            self.figures.append(Figure.of(interval, metric, arm, self.work.task.name))
 
     def add_plain(self, metric: str, arm: str, value: float, unit: str = "fraction") -> None:
         """A figure without an interval."""
@@ -213,11 +246,10 @@ class Experiment:
         for arm, values in gains.items():
             interval = seed_interval(tuple(values))
             if interval is not None:
-                common = dict(arm=arm, task=self.work.task.name, n=len(values))
-                made.append(
-                    Figure(metric="mean_gain", value=interval.value, low=interval.low, high=interval.high, **common)
-                )
-                made.append(Figure(metric="sd_of_gain", value=float(np.std(values, ddof=1)), **common))
+                common = dict(arm=arm, task=self.work.task.name)
+                spread = float(np.std(values, ddof=1))
+                made.append(Figure.of(interval, "mean_gain", **common))
+                made.append(Figure(metric="sd_of_gain", value=spread, n=len(values), **common))
         return made
 
     def write(self) -> None:

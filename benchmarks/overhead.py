@@ -132,8 +132,7 @@ def figure(metric: str, arm: str, closed: int | None, values: list[float]) -> di
     mean = seed_interval(tuple(values))
     task = "toy stages" if closed is None else f"toy stages, closed rounds: {closed}"
     unit = "processes" if closed is None else "s"
-    row = Figure(metric=metric, arm=arm, task=task, value=mean.value, n=mean.n, low=mean.low, high=mean.high, unit=unit)
-    return row.model_dump(mode="json")
+    return Figure.of(mean, metric, arm, task, unit).model_dump(mode="json")
 
 
 if __name__ == "__main__":

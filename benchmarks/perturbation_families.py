@@ -68,12 +68,9 @@ def main() -> None:
             print(f"{family}: {shares}; {'passes' if found.passes else '; '.join(found.faults)}", flush=True)
             failed |= not found.passes
             figures += [
-                Figure(
-                    metric=f"success_at_{severity:g}", arm=family, task=args.task, value=found_.value, n=found_.n,
-                    low=found_.low, high=found_.high,
-                ).model_dump()
-                for severity, found_ in zip(found.severities, found.success, strict=True)
-            ]  # fmt: skip
+                Figure.of(share, f"success_at_{severity:g}", family, args.task).model_dump()
+                for severity, share in zip(found.severities, found.success, strict=True)
+            ]
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"perturbation_families_{args.task}.json").write_text(json.dumps(figures, indent=1) + "\n")
     sys.exit(int(failed))

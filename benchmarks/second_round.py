@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.experiment import FAILURE_MIX
+from benchmarks.experiment import FAILURE_MIX, fidelity_figures
 from benchmarks.first_round import Trials, arguments
 from coevo.core.artifacts import Artifact
 from coevo.records.outcomes import Admission
@@ -41,7 +41,6 @@ class SecondRound(Trials):
 
     def run(self) -> None:
         """Arms in the order in which they matter."""
-        self.begin()
         work, args = self.work, self.args
         first = dict(algorithm=self.algorithm, validate_every=4)
         self.evolved = self.trained("mix_0", 0, self.start, first, world_model=self.mix, reward=self.reward)
@@ -151,8 +150,7 @@ class SecondRound(Trials):
         record = Admission.model_validate_json((made.path / "admission.json").read_text())
         for row in record.fidelity:
             if row.arm == model.id:
-                self.add(f"fake_success_{row.subset}", arm, row.fake_success)
-                self.add(f"recall_{row.subset}", arm, row.recall)
+                self.figures += fidelity_figures(arm, work.task.name, [row])
         self.add("mismatch_evolved_policy", arm, record.mismatch)
 
     def train_on(self, arm: str, seed: int, model: Artifact) -> None:

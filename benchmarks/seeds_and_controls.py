@@ -44,11 +44,7 @@ class Controls(Trials):
 
     def run(self) -> None:
         """Seed by seed, so that what is there when time is up compares like with like."""
-        self.begin()
         if self.args.admit:
-            self.admission_rollouts = self.work.rollouts(
-                "admission_rollouts", self.start, self.work.states("admission", 144), 4
-            )
             self.admit("mix", self.mix)
             self.write()
         seeds, parts = range(self.args.seeds), self.args.parts

@@ -34,6 +34,12 @@ class Figure(Config):
     high: float | None = None
     unit: str = "fraction"
 
+    @classmethod
+    def of(cls, found: Interval, metric: str, arm: str, task: str, unit: str = "fraction") -> Figure:
+        """An estimate with its interval and sample size."""
+        numbers = dict(value=found.value, n=found.n, low=found.low, high=found.high)
+        return cls(metric=metric, arm=arm, task=task, unit=unit, **numbers)
+
 
 Unit = Literal["probability", "log_probability", "progress"]
 """Of a reading: progress goes from 0 to 10."""

@@ -71,6 +71,5 @@ class SeedGroup(Config):
         common = dict(arm=arm, task=task, n=len(self.gains))
         made = [Figure(metric=metric, value=value, **common) for metric, value in plain.items() if value is not None]
         if self.mean_gain is not None:
-            mean = self.mean_gain
-            made.insert(0, Figure(metric="mean_gain", value=mean.value, low=mean.low, high=mean.high, **common))
+            made.insert(0, Figure.of(self.mean_gain, "mean_gain", arm, task))
         return tuple(made)

@@ -156,11 +156,7 @@ def figures(data: ReportData) -> tuple[Figure, ...]:
     found += [("policy_success", "start policy", data.start_success())]
     if data.trained:
         found += _trained(data)
-    made = [
-        Figure(metric=metric, arm=arm, task=data.task, value=each.value, n=each.n, low=each.low, high=each.high)
-        for metric, arm, each in found
-        if each is not None
-    ]
+    made = [Figure.of(each, metric, arm, data.task) for metric, arm, each in found if each is not None]
     if data.trained and len(data.gains()) > 1:
         spread = float(np.std(data.gains(), ddof=1))
         made.append(Figure(metric="gain_sd", arm="trained policy", task=data.task, value=spread, n=len(data.gains())))
