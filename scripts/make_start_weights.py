@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.experiment import EXPERT_ONLY, OFFSET, TASKS, Collection, Task
@@ -60,19 +61,29 @@ def collect(work: Collection) -> tuple[Artifact, list[Artifact]]:
     return expert, [expert, faults, work.pairs(), *rollouts]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about: str | None, steps: int, batch: int, tasks: Iterable[str] | None = None) -> argparse.ArgumentParser:
+    """The options of the scripts that make what ships; `tasks` are those that may be chosen, none for any."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--task", default="pick_place", help="name of a file in configs/simulator")
+    parser.add_argument("--task", default="pick_place", choices=tasks, help="name of a file in configs/simulator")
     parser.add_argument("--lab", type=Path, help="where everything on the way lies; default: .local/start_weights/TASK")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
-    parser.add_argument("--steps", type=int, default=8000)
-    parser.add_argument("--batch", type=int, default=256)
-    args = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--batch", type=int, default=batch)
+    return parser
+
+
+def collection(args: argparse.Namespace) -> Collection:
+    """What collects for the task, in its laboratory."""
     lab = Laboratory(args.lab or Path(".local/start_weights") / args.task)
-    task = TASKS.get(args.task, Task(args.task, OFFSET))
-    work = Collection(lab, task, args.workers, args.scale)
+    return Collection(lab, TASKS.get(args.task, Task(args.task, OFFSET)), args.workers, args.scale)
+
+
+def main() -> None:
+    args = arguments(__doc__, steps=8000, batch=256).parse_args()
+    work = collection(args)
+    lab = work.lab
     expert, everything = collect(work)
     training = dict(steps=args.steps, batch=args.batch, learning_rate=8e-4, checkpoint_every=10**6)
     stored = dict(half_precision=True)

@@ -17,36 +17,28 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.experiment import TASKS, Collection
+from benchmarks.experiment import TASKS
 from coevo.core import artifacts
 from coevo.core.artifacts import Artifact
 from coevo.rewards import build
 from coevo.rewards.tiny import write_tokenizer
 from coevo.workers.simulation import kept_pools
-from scripts.laboratory import Laboratory
-from scripts.make_start_weights import collect
+from scripts.make_start_weights import arguments, collect, collection
 
 CONFIG = "configs/reward/topreward_tiny.yaml"
 
 
 def trained(args: argparse.Namespace) -> Artifact:
     """The reward model that answers by a token, from many episodes."""
-    lab = Laboratory(args.lab or Path(".local/start_weights") / args.task)
-    _, everything = collect(Collection(lab, TASKS[args.task], args.workers, args.scale))
+    work = collection(args)
+    _, everything = collect(work)
     training = dict(windows=dict(steps=args.steps, batch=args.batch))
-    return lab.make("calibrate_reward", "vlm", training, episodes=everything, config=CONFIG)
+    return work.lab.make("calibrate_reward", "vlm", training, episodes=everything, config=CONFIG)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = arguments(__doc__, steps=6000, batch=64, tasks=TASKS)
     parser.add_argument("--reward", type=Path, help="artifact of a topreward model whose weights were trained")
-    parser.add_argument("--task", default="pick_place", choices=TASKS)
-    parser.add_argument("--lab", type=Path, help="where everything on the way lies; default: .local/start_weights/TASK")
-    parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
-    parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--batch", type=int, default=64)
     args = parser.parse_args()
     made = artifacts.read(args.reward, "reward_model") if args.reward else trained(args)
     args.out.mkdir(parents=True, exist_ok=True)

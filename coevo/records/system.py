@@ -171,4 +171,3 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
         merged = isinstance(value, Mapping) and isinstance(old, Mapping) and old.get("kind") == value.get("kind")
         made[key] = laid_over(old, value) if merged else value
     return made
-

@@ -136,17 +136,18 @@ class Watch:
             if now.probed.mismatch is not None:
                 numbers["probe_mismatch"] = now.probed.mismatch
         if self.checks:
-            self._judge(now)
-            numbers["alarm"] = float(is_alarm(self.best, now))
+            alarm = is_alarm(self.best, now)
+            self._judge(now, alarm)
+            numbers["alarm"] = float(alarm)
         if not self.checks or now.success >= self.best.success:
             self.best, self.weights = now, moving_weights(self.policy)
         self.checks.append(now)
         return numbers
 
-    def _judge(self, now: Check) -> None:
+    def _judge(self, now: Check, alarm: bool) -> None:
         start, validation = self.checks[0], self.validation
         self._below = self._below + 1 if validation.is_below(now.success, start.success) else 0
-        harmed = is_alarm(self.best, now) and fell(self.best, now, validation.episodes)
+        harmed = alarm and fell(self.best, now, validation.episodes)
         self._alarms = self._alarms + 1 if harmed else 0
         if self._below >= validation.patience:
             self.stopped = (

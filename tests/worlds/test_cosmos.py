@@ -6,7 +6,6 @@ import pytest
 import torch
 from diffusers import CosmosTransformer3DModel
 
-from coevo.core import artifacts
 from coevo.rollout import rollout
 from coevo.worlds import build, wan
 from coevo.worlds.config import CosmosTransformer, Form, RewardHeadConfig, WanVae, WorldModelConfig
@@ -14,6 +13,7 @@ from coevo.worlds.cosmos import FPS, ActionCosmos
 from coevo.worlds.dream import Dream
 from coevo.worlds.training import WorldTrainer
 from tests.doubles import ToyPolicy, toy_state
+from tests.toy_artifacts import publish
 from tests.worlds.examples import LONG, clips_of, episodes, make_model, publish_cosmos, training
 
 
@@ -60,12 +60,7 @@ def test_it_trains_and_dreams_end_to_end_and_goes_on_with_a_head(hub, tmp_path):
     moved = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
     new = {name for name in moved if ".pose." in name or ".map_embedding." in name}
     assert len(new) == 5 and all(".lora_" in name for name in moved - new)
-    with artifacts.writing(tmp_path / "world") as folder:
-        build.save(model, folder)
-        saved = artifacts.publish(
-            folder, tmp_path / "world", kind="world_model", id="x/world", stage="tests", parents={}, config={}, seed=0,
-            source_sha256="", metrics={}, states=(),
-        )  # fmt: skip
+    saved = publish(tmp_path / "world", "world_model", lambda folder: build.save(model, folder))
     policy, starts = ToyPolicy(spread=0.3, interface=LONG), [toy_state(column, interface=LONG) for column in (1, 4)]
     loaded = build.load(saved, form=Form(reward_head=RewardHeadConfig(hidden=8)))
     made, again = (rollout(Dream(one), policy, starts, stream=(0,), source="dream") for one in (model, loaded))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from coevo.core import artifacts, text
+from coevo.core import text
 from coevo.rollout import rollout
 from coevo.worlds import build, codecs, wan
 from coevo.worlds.config import HubTransformer, WanVae
 from coevo.worlds.dream import Dream
 from coevo.worlds.training import WorldTrainer
 from tests.doubles import ToyPolicy, toy_state
+from tests.toy_artifacts import publish
 from tests.worlds.examples import LONG, SEEN, clips_of, episodes, make_model, publish_hub, training
 
 
@@ -123,12 +124,7 @@ def test_a_published_model_trains_and_dreams_end_to_end(hub, lora_rank, tmp_path
         assert len([name for name in moved if ".lora_" in name]) == 2 * 2 * 2 * 4  # A and B, layers, attentions, four
     else:
         assert any(name.endswith("blocks.0.ffn.net.0.proj.weight") for name in moved)
-    with artifacts.writing(tmp_path / "world") as folder:
-        build.save(model, folder)
-        saved = artifacts.publish(
-            folder, tmp_path / "world", kind="world_model", id="x/world", stage="tests", parents={}, config={}, seed=0,
-            source_sha256="", metrics={}, states=(),
-        )  # fmt: skip
+    saved = publish(tmp_path / "world", "world_model", lambda folder: build.save(model, folder))
     policy = ToyPolicy(spread=0.3, interface=LONG)
     starts = [toy_state(column, interface=LONG) for column in (1, 4)]
     made, again = (
