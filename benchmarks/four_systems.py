@@ -191,7 +191,7 @@ class Trial(Shared):
                 self.add(f"{metric}{subset}{reader}", self._arm(arms[row.arm]), getattr(row, metric))
             if row.subset == "all" and (found := agreement(row)) is not None:
                 metric = "visual_alignment" if reader else "reward_alignment"
-                self.add_plain(metric, self._arm(arms[row.arm]), found[0])
+                self.add_plain(metric, self._arm(arms[row.arm]), found[0], n=found[1])
         self.add("mismatch", self._arm(PARENT), record.mismatch)
         self.add_plain("admitted", self._arm(AFTER), float(record.admitted))
         for metric in ("precision", "recall", "false_positive_rate", "trigger_rate", "value_order"):

@@ -232,9 +232,9 @@ class Experiment:
         if interval is not None:
             self.figures.append(Figure.of(interval, metric, arm, self.work.task.name))
 
-    def add_plain(self, metric: str, arm: str, value: float, unit: str = "fraction") -> None:
+    def add_plain(self, metric: str, arm: str, value: float, unit: str = "fraction", n: int = 1) -> None:
         """A figure without an interval."""
-        self.figures.append(Figure(metric=metric, arm=arm, task=self.work.task.name, value=value, n=1, unit=unit))
+        self.figures.append(Figure(metric=metric, arm=arm, task=self.work.task.name, value=value, n=n, unit=unit))
 
     def summaries(self) -> list[Figure]:
         """Per arm: mean gain over seeds with Student's interval, and its standard deviation."""
