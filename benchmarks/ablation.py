@@ -117,18 +117,21 @@ class Ablation:
         self.counterfactuals = self.families("counterfactuals", self.admission, 64)
 
     def rollouts(self, share: float) -> list[Artifact]:
-        """The cloned policy's episodes and a weaker one's, from so many of the train states."""
-        made = []
+        """The cloned policy's episodes and a weaker one's, from so many of the train states; of all of them once, they
+        are those of the other experiments."""
+        work, made = self.work, []
         for name, policy, repeats in (("own", self.start, 2), ("weak", self.weak, 1)):
-            states = max(8, int(min(share, 1.0) * self.work.count(1280)))
+            if share == 1.0:
+                made.append(work.rollouts(f"rollouts_{name}", policy, self.train, repeats))
+                continue
             params = dict(
-                repeats=repeats * max(1, int(share)), states=states, workers=self.work.workers, batch=512,
-                device=self.work.device,
+                repeats=repeats * max(1, int(share)), states=max(8, int(min(share, 1.0) * work.count(1280))),
+                workers=work.workers, batch=512, device=work.device,
             )  # fmt: skip
             made.append(
                 self.lab.make(
                     "collect_rollouts", f"rollouts_{name}_{share:g}", params, policy=policy, starts=self.train,
-                    simulator=self.work.task.simulator,
+                    simulator=work.task.simulator,
                 )  # fmt: skip
             )
         return made

@@ -53,6 +53,7 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--lab", type=Path, default=Path(".local/one_gpu"))
     parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
     parser.add_argument("--demonstrations", type=int, default=20, help="from which the start policy is cloned")
+    parser.add_argument("--own-rollouts", type=int, default=1, help="times two episodes from every train state")
     parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
@@ -115,11 +116,11 @@ class Collection:
             demonstrations=clean, config="configs/policy/small.yaml",
         )  # fmt: skip
 
-    def rollouts(self, name: str, policy: Artifact, starts: Artifact, repeats: int) -> Artifact:
+    def rollouts(self, name: str, policy: Artifact, starts: Artifact, repeats: int, seed: int = 0) -> Artifact:
         """Simulator episodes of a policy."""
         params = dict(repeats=repeats, workers=self.workers, batch=512, device=self.device)
         return self.lab.make(
-            "collect_rollouts", name, params, policy=policy, starts=starts, simulator=self.task.simulator
+            "collect_rollouts", name, params, seed=seed, policy=policy, starts=starts, simulator=self.task.simulator
         )
 
     def reward(self, episodes: Sequence[Artifact]) -> Artifact:

@@ -101,9 +101,11 @@ class Experiment:
     def own_rollouts(self) -> list[Artifact]:
         """The start policy's rollouts, and those of a weaker one."""
         work, weaker = self.work, self.work.policy(self.args.demonstrations // 2, 4)
+        further = range(1, self.args.own_rollouts)
         return [
             work.rollouts("rollouts_own", self.start, self.train_states, 2),
             work.rollouts("rollouts_weak", weaker, self.train_states, 1),
+            *(work.rollouts(f"rollouts_own_seed_{n}", self.start, self.train_states, 2, n) for n in further),
         ]
 
     @cached_property

@@ -10,7 +10,7 @@ arm has the same budget of simulator episodes of the evolved policy, and trains 
 - fork_pairs: half of it expert counterfactuals on those states, undisturbed and offset, all executed.
 - fresh: rollouts from start states that no world model has seen; the policy trains from these as well.
 - anew: the data of `replay`, a world model trained anew from the base.
-- long: the data of `replay`, the first world model trained on for as many steps again, at the first round's rate.
+- long: the data of `replay`, the first world model trained on at the first round's rate, `--long-steps` more.
 - long_old: the same steps on the first round's data, no new episodes: what the steps do by themselves.
 
     python -m benchmarks.second_round --task pick_place --out OUT
@@ -67,7 +67,7 @@ class SecondRound(Trials):
         lab, data = self.lab, self.data(arm)
         if arm in ("anew", "long", "long_old"):
             return lab.make(
-                "train_world_model", f"world_{arm}", dict(training=self.training(self.args.steps)), dataset=data,
+                "train_world_model", f"world_{arm}", dict(training=self.training(self.args.long_steps)), dataset=data,
                 world_model=self.world_base if arm == "anew" else self.mix,
             )  # fmt: skip
         settings = self.training(self.args.refine_steps, 1e-4) | dict(warmup=20, ema=0.99)
@@ -169,6 +169,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--budget", type=int, default=512, help="simulator episodes that each arm's data cost")
+    parser.add_argument("--long-steps", type=int, default=2500, help="of anew, long and long_old")
     parser.add_argument("--refine-steps", type=int, default=600)
     parser.add_argument("--watch-every", type=int, default=100)
     parser.add_argument("--age-decay", type=float, default=0.1, help="weight of the first round's data")

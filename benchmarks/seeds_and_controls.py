@@ -2,8 +2,8 @@
 
 - budgets: in-world RL, RL in the simulator and filtered behaviour cloning, each with so many simulator episodes in all
   (250, 500, 1000). In the world, all of them are data: of a world model trained from nothing, and of the reward.
-- recipes: the corrected PPO recipe, the original one, the original with each fix alone, and no critic, in the
-  failure-mix world model with five seeds and no choice of checkpoints.
+- recipes: the corrected PPO recipe, the original one, the original with each fix alone, no critic, the corrected one for
+  twice the updates, in the failure-mix world model with no choice of checkpoints; and no critic in the simulator.
 - sampling: plain groups against states that were mixed before, scouts and refilled groups: share of useful frames.
 
     python -m benchmarks.seeds_and_controls --task pick_place --out OUT --parts budgets recipes sampling
@@ -14,6 +14,7 @@ Results are written after every run; what is made already is not made again, so 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.experiment import FAILURE_MIX
@@ -21,17 +22,35 @@ from benchmarks.first_round import Trials, arguments
 from coevo.core.artifacts import Artifact
 from coevo.workers.simulation import kept_pools
 
+GRPO = dict(kind="grpo")
 CORRECTED = dict(kind="ppo", horizon="termination", critic_warmup=4, value_learning_rate=1e-4)
 ORIGINAL = dict(kind="ppo", horizon="truncation", critic_warmup=0, value_learning_rate=1e-3)
-RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "corrected": ("small_critic", CORRECTED),
-    "original": ("small_critic_on_action", ORIGINAL),
-    "critic_free": ("small", dict(kind="grpo")),
-    "original_and_termination": ("small_critic_on_action", ORIGINAL | dict(horizon="termination")),
-    "original_and_critic_on_features": ("small_critic", ORIGINAL | dict(critic_warmup=4)),
-    "original_and_slow_critic": ("small_critic_on_action", ORIGINAL | dict(value_learning_rate=1e-4)),
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a policy is trained from its file's start."""
+
+    policy: str
+    """File of configs/policy."""
+    algorithm: dict[str, Any]
+    in_simulator: bool = False
+
+
+RECIPES = {
+    "corrected": Recipe("small_critic", dict(estimator=CORRECTED)),
+    "original": Recipe("small_critic_on_action", dict(estimator=ORIGINAL)),
+    "critic_free": Recipe("small", dict(estimator=GRPO)),
+    "original_and_termination": Recipe(
+        "small_critic_on_action", dict(estimator=ORIGINAL | dict(horizon="termination"))
+    ),
+    "original_and_critic_on_features": Recipe("small_critic", dict(estimator=ORIGINAL | dict(critic_warmup=4))),
+    "original_and_slow_critic": Recipe(
+        "small_critic_on_action", dict(estimator=ORIGINAL | dict(value_learning_rate=1e-4))
+    ),
+    "corrected_longer": Recipe("small_critic", dict(estimator=CORRECTED, updates=32)),
+    "simulator": Recipe("small", dict(estimator=GRPO), in_simulator=True),
 }
-"""Policy file and estimator of each."""
 SAMPLING = {
     "plain": {},
     "mixed_first": dict(scouts=3, refill=32, returning=0.75),
@@ -116,13 +135,15 @@ class Controls(Trials):
         return policy
 
     def recipe(self, recipe: str, seed: int) -> None:
-        """One PPO recipe in the failure-mix world model, its last weights."""
-        file, estimator = RECIPES[recipe]
-        name, start = f"{recipe}_{seed}", self.started(file)
-        params = dict(algorithm=self.algorithm | dict(estimator=estimator))
-        policy = self.trained(name, seed, start, params, world_model=self.mix, reward=self.reward)
+        """One recipe in the failure-mix world model, or in the simulator; its last weights."""
+        chosen = RECIPES[recipe]
+        name, start = f"{recipe}_{seed}", self.started(chosen.policy)
+        params = dict(algorithm=self.algorithm | chosen.algorithm)
+        world = {} if chosen.in_simulator else dict(world_model=self.mix, reward=self.reward)
+        policy = self.trained(name, seed, start, params, **world)
         self.scored(name, recipe, policy, start)
-        self.replayed(name, seed, policy, self.mix, self.reward)
+        if world:
+            self.replayed(name, seed, policy, self.mix, self.reward)
 
     def started(self, file: str) -> Artifact:
         """The start policy, with a critic where the file has one: the same demonstrations, seed and steps."""
