@@ -2,7 +2,8 @@
 
 The reference is fine-tuned from a base that has seen expert successes only, on the failure mix. Each arm changes one
 thing of it. What changes the model's form (maps, size, history) cannot start from that base, so such an arm trains a
-base of its own with the same steps. Two more training seeds of the reference say how large a difference chance makes.
+base of its own with the same steps. With `--start-weights` all begin with the base that ships, maps and history laid
+over it, and arms of another size are left out. Two more training seeds of the reference say how large chance is.
 
     python -m benchmarks.ablation --task pick_place --out OUT
 
@@ -32,6 +33,7 @@ from coevo.records.outcomes import Figure
 from coevo.rewards import build as rewards
 from coevo.workers.simulation import kept_pools
 from coevo.worlds import build as worlds
+from coevo.worlds.config import Form
 from coevo.worlds.dream import Dream
 from scripts.laboratory import Laboratory
 from tasks.admit_world_model import recorded_episodes
@@ -169,11 +171,18 @@ class Ablation:
 
     def model(self, name: str, arm: Arm) -> Artifact:
         """The arm's world model, fine-tuned from the shared base or from one of its own form."""
-        settings = dict(steps=int(self.args.steps * arm.longer), batch=self.args.batch, learning_rate=4e-4)
+        settings = dict(steps=int(self.args.steps * arm.longer), batch=self.args.batch, learning_rate=self.args.rate)
+        params: dict[str, Any] = dict(training=settings | dict(checkpoint_every=1000) | arm.training)
+        if self.args.start_weights:
+            base = self.lab.make(
+                "import_start", "base_shipped", {}, world_model=self.args.start_weights / "world_model_expert"
+            )
+            params |= dict(form=arm.model) if arm.model else {}
+        else:
+            base = self.base(name if arm.model else "shared", arm.model)
         return self.lab.make(
-            "train_world_model", f"world_{name}", dict(training=settings | dict(checkpoint_every=1000) | arm.training),
-            seed=arm.seed, dataset=self.dataset(arm), world_model=self.base(name if arm.model else "shared", arm.model),
-        )  # fmt: skip
+            "train_world_model", f"world_{name}", params, seed=arm.seed, dataset=self.dataset(arm), world_model=base
+        )
 
     def codec(self, name: str, config: Path) -> Artifact:
         """It has seen every kind of frame, and serves all arms that do not change its form."""
@@ -252,6 +261,10 @@ def arguments(about: str | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--lab", type=Path, default=Path(".local/ablation"))
     parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
+    parser.add_argument(
+        "--start-weights", type=Path, help="the base from here, in place of a new one (scripts.make_start_weights)"
+    )
+    parser.add_argument("--rate", type=float, default=4e-4, help="learning rate of each arm")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
     parser.add_argument("--base-steps", type=int, default=2500)
@@ -271,6 +284,9 @@ def main() -> None:
     figures = reader.floor()
     for name in args.only or ARMS:
         arm = ARMS[name]
+        if args.start_weights and not arm.model.keys() <= Form.model_fields.keys():
+            lab.say(f"{name} is left out: the base that ships has one {arm.lever}")
+            continue
         if time.monotonic() - lab.began > args.seconds:
             lab.say(f"time is up before {name}; call again to go on")
             break

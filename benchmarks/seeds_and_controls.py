@@ -2,8 +2,8 @@
 
 - budgets: in-world RL, RL in the simulator and filtered behaviour cloning, each with so many simulator episodes in all
   (250, 500, 1000). In the world, all of them are data: of a world model trained from nothing, and of the reward.
-- recipes: the corrected PPO recipe, the original one, the original with each fix alone, no critic, the corrected one for
-  twice the updates, in the failure-mix world model with no choice of checkpoints; and no critic in the simulator.
+- recipes: the corrected PPO recipe, the original one, the original with each fix alone, no critic, the corrected one
+  for twice the updates, in the failure-mix world model with no choice of checkpoints; and no critic in the simulator.
 - sampling: plain groups against states that were mixed before, scouts and refilled groups: share of useful frames.
 
     python -m benchmarks.seeds_and_controls --task pick_place --out OUT --parts budgets recipes sampling
