@@ -30,6 +30,12 @@ def test_a_worker_of_a_pool_runs_what_prefect_yaml_deploys(server, tmp_path):
         )  # fmt: skip
         assert made.returncode == 0, made.stdout + made.stderr
 
+    def forget() -> None:
+        """The server is shared: a schedule that another test left under the same names would send its runs here."""
+        for each in ask("POST", "deployments/filter"):
+            ask("DELETE", f"deployments/{each['id']}")
+
+    forget()
     ask("POST", "work_pools/", name="coevo", type="process")
     try:
         prefect("--no-prompt", "deploy", "--all", COEVO_ROOT=str(root))
@@ -41,7 +47,6 @@ def test_a_worker_of_a_pool_runs_what_prefect_yaml_deploys(server, tmp_path):
         ended = ask("GET", f"flow_runs/{run['id']}")["state"]
         assert ended["type"] == "COMPLETED", ended["message"]
         assert (root / "data/start/work/total.txt").read_text() == "2"
-    finally:  # the server is shared
-        for each in ask("POST", "deployments/filter", deployments={"work_queue_name": {"any_": ["default"]}}):
-            ask("DELETE", f"deployments/{each['id']}")
+    finally:
+        forget()
         ask("DELETE", "work_pools/coevo")
