@@ -2,7 +2,8 @@
 # make loop SYSTEM=worldloop   the same for a published system, a file of configs/system (docs/systems.md)
 # make test   all tests but the long kills and faults
 # make survival  everything killed and broken on purpose, and the longest tests: an hour or more (docs/reliability.md)
-# make clean  remove what `make loop` made, installed packages aside
+# make loop SYSTEM=worldloop SCALE=one_gpu   as large as a file of configs/scale says
+# make clean  remove what `make loop` made in first rounds, installed packages aside
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 ROUNDS ?= 1
@@ -17,6 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 loop: .venv/installed-sim .venv/renderer
 	@test -z "$(SYSTEM)" -o -d "loops/$(LOOP)" || $(BIN)/coevo new $(LOOP) --system $(SYSTEM) --scale $(SCALE)
+	@test -z "$(SYSTEM)" || grep -q "scale: $(SCALE)$$" loops/$(LOOP)/round.yaml || { echo "loops/$(LOOP) was made at another scale than $(SCALE); say SCALE=... as it was, or make one beside it: coevo new NAME --system $(SYSTEM) --scale $(SCALE)"; exit 1; }
 	@$(BIN)/coevo run --rounds $(ROUNDS) --loop $(LOOP)
 
 test: .venv/installed-sim-ray-dev .venv/renderer
@@ -30,6 +32,7 @@ survival: .venv/installed-sim-ray-dev .venv/renderer
 	@$(BIN)/python -m pytest -m survival --timeout 3600 --ignore tests/survival tests
 
 clean:
+	@! grep -L "^round: i001$$" round.yaml loops/*/round.yaml 2>/dev/null | grep . || { echo "these are past their first round, whose results later ones stand on; keep them ('coevo gc' frees what nobody needs), or clone anew"; exit 1; }
 	rm -rf data .local .dvc/cache .dvc/tmp dvc.lock start/dvc.lock loops/*/dvc.lock loops/*/start/dvc.lock
 
 # A stamp file's name lists the extras; it is older than pyproject.toml when an install is due.

@@ -7,7 +7,7 @@ over it, and arms of another size are left out. Two more training seeds of the r
 
     python -m benchmarks.ablation --task pick_place --out OUT
 
-On one GPU in calls of minutes: what is made or read already is not made again, so a call that stopped goes on where it
+On one GPU in minutes: what is made or read already is not made again, so a run that stopped goes on where it
 was. Arms come in the order in which they matter; results are written after each. Try it with --scale 0.01 on a CPU.
 """
 
@@ -22,21 +22,13 @@ from typing import Any
 
 import yaml
 
-from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS, Collection, fidelity_figures
+from benchmarks.experiment import EXPERT_ONLY, FAILURE_MIX, SUCCESS_ONLY, TASKS, Collection
+from benchmarks.outcome_reader import Reader
 from coevo.core.artifacts import Artifact
-from coevo.core.device import best_device
-from coevo.evaluation.fidelity import fidelity, pixel_figures
-from coevo.evaluation.judged import SIMULATOR, Judged, open_loop, read_first
-from coevo.evaluation.report.data import figure_name
 from coevo.records.base import read_yaml
-from coevo.records.outcomes import Figure
-from coevo.rewards import build as rewards
 from coevo.workers.simulation import kept_pools
-from coevo.worlds import build as worlds
 from coevo.worlds.config import Form
-from coevo.worlds.dream import Dream
 from scripts.laboratory import Laboratory
-from tasks.admit_world_model import recorded_episodes
 
 WITH_FAMILIES = {
     "expert": 0.1, "rollout_success": 0.25, "rollout_failure": 0.4, "paired_success": 0.1, "paired_failure": 0.15,
@@ -96,8 +88,8 @@ ARMS = {
     "no_history_noise": Arm("history form", training=dict(history_noise=0.0)),
     "failure_share_0.7": Arm("failure mix", mixture={"expert": 0.1, "rollout_success": 0.2, "rollout_failure": 0.7}),
     "reference_seed_2": Arm("training seed", seed=2),
-    "sampling_1": Arm("sampling steps", sampling=1),
     "sampling_2": Arm("sampling steps", sampling=2),
+    "sampling_4": Arm("sampling steps", sampling=4),
     "sampling_8": Arm("sampling steps", sampling=8),
 }
 SAID = ("fake_success_all", "fake_success_mixed", "recall_all", "pairs_told_apart")
@@ -207,53 +199,6 @@ class Ablation:
         )  # fmt: skip
 
 
-class Reader:
-    """Reads world models on the same episodes with the same reward; what was read once is kept in the laboratory."""
-
-    def __init__(self, ablation: Ablation) -> None:
-        self.lab, self.task = ablation.lab, ablation.work.task.name
-        self.reward = rewards.load(ablation.reward, best_device())
-        self.interface = self.reward.interface
-        self.recorded = recorded_episodes(ablation.evaluated, self.interface)
-        self.pairs = recorded_episodes(ablation.counterfactuals, self.interface)
-        self.at = read_first(self.reward, self.recorded.seen)
-
-    def floor(self) -> list[Figure]:
-        """The reward on the simulator's own frames."""
-        read = self.at < self.recorded.frames.shape[1]
-        rows = fidelity(read, self.recorded.truth, self.recorded.states, arm=SIMULATOR, reader="reward", stream=(0,))
-        return fidelity_figures(SIMULATOR, self.task, rows)
-
-    def arm(self, name: str, model: Artifact, sampling: int | None = None) -> list[Figure]:
-        """Everything that is said of one arm."""
-        kept = self.lab.folder / "figures" / f"{name}.json"
-        if kept.exists():
-            return [Figure.model_validate(row) for row in json.loads(kept.read_text())]
-        dream = Dream(worlds.load(model, best_device()), steps=sampling)
-        drawn = open_loop(dream, self.recorded, self.recorded.keys(0))
-        read_at = {SIMULATOR: self.at, name: read_first(self.reward, drawn)}
-        judged = Judged(name, "reward", dream, self.reward, self.recorded, self.interface, read_at, 0)
-        rows = fidelity(
-            judged.read(name), self.recorded.truth, self.recorded.states, arm=name, reader="reward", stream=(0,)
-        )
-        figures = fidelity_figures(name, self.task, rows)
-        silent = lambda done, total: None  # noqa: E731
-        slices, told_apart = judged.counterfactuals(self.pairs, silent)
-        for row in (*slices, *judged.recorded_history(silent)):
-            if row.arm == name:
-                figures += fidelity_figures(name, self.task, [row], figure_name(row))
-        flipped = judged.noise(1, silent).flipped
-        for metric, found in (("pairs_told_apart", told_apart), ("verdicts_flipped_by_noise", flipped)):
-            figures += [Figure.of(found, metric, name, self.task)] if found is not None else []
-        figures += pixel_figures(
-            self.recorded.frames.numpy()[:64], drawn.frames.numpy()[:64], self.recorded.truth[:64], arm=name,
-            task=self.task,
-        )
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")
-        return figures
-
-
 def arguments(about: str | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -280,7 +225,7 @@ def main() -> None:
     lab = Laboratory(args.lab / args.task)
     args.lab = lab.folder
     ablation = Ablation(Collection(lab, TASKS[args.task], args.workers, args.scale), args)
-    reader = Reader(ablation)
+    reader = Reader(lab, args.task, ablation.reward, ablation.evaluated, ablation.counterfactuals)
     figures = reader.floor()
     for name in args.only or ARMS:
         arm = ARMS[name]

@@ -8,7 +8,7 @@ outcome a linear probe finds in what a critic reads, how many frames a video pro
 verdicts stand noise and colour in the frame that it begins with, and, with --second-task, where a threshold stands on
 another task when it is kept as it is and when it is moved by quantile.
 
-    python -m benchmarks.claim_checks --lab .local/four_systems --out docs/results
+    python -m benchmarks.claim_checks --lab .local/four_systems --out OUT
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="that of the laboratory")
     parser.add_argument("--second-task", choices=TASKS, help="whose episodes a threshold is moved to")
     args = parser.parse_args()
-    lab = Laboratory(args.lab)
+    lab = Laboratory(args.lab / args.task)
     checks = Checks(lab, Collection(lab, TASKS[args.task], args.workers, args.scale))
     episodes, interface = checks.episodes(), read_config_file(checks.work.task.simulator).interface
     found: Callable[[str], list[Path]] = lambda pattern: sorted((lab.folder / "data").glob(pattern))  # noqa: E731
@@ -209,7 +209,7 @@ def main() -> None:
         if admission.exists():
             checks.robustness(name, read(folder), read(admission), read(lab.folder / "data/referee"))
     if args.second_task:
-        place = Laboratory(args.lab.with_name(f"{args.lab.name}_{args.second_task}"))
+        place = Laboratory(args.lab / args.second_task)
         other = Checks(place, Collection(place, TASKS[args.second_task], args.workers, args.scale), demonstrations=40)
         for folder in found("reward_worldloop*"):
             checks.transfer(folder.name.removeprefix("reward_"), read(folder), other)

@@ -60,6 +60,7 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--base-steps", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--sampling-steps", type=int, help="Euler steps of a dreamed chunk; else the world model's own")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=540.0, help="begin nothing further after this long")
     return parser

@@ -30,7 +30,6 @@ def arguments(about: str) -> argparse.ArgumentParser:
     parser = shared_arguments(about)
     parser.add_argument("--updates", type=int, default=16, help="policy updates in a dream")
     parser.add_argument("--states", type=int, default=32, help="initial states of an update")
-    parser.add_argument("--sampling-steps", type=int, help="Euler steps of a dreamed chunk; else the world model's own")
     parser.add_argument(
         "--whole-episodes", action="store_true",
         help="dream every row to the horizon; rows that leave the batch change its size, and sizes cost compilations",
@@ -42,7 +41,7 @@ class Trials(Experiment):
     """Arms trained over seeds, each group judged by the criterion that stood in the repository before the runs."""
 
     def __init__(self, args: argparse.Namespace, name: str) -> None:
-        lab = Laboratory(args.lab)
+        lab = Laboratory(args.lab / args.task)
         super().__init__(Collection(lab, TASKS[args.task], args.workers, args.scale), args)
         self.name = name
         self.algorithm = dict(updates=args.updates, states=args.states, group=8, ratio="chunk")
@@ -58,12 +57,10 @@ class Trials(Experiment):
     @cached_property
     def mix(self) -> Artifact:
         """The world model of the first round."""
-        params: dict[str, Any] = dict(training=self.training(self.args.steps))
-        if self.args.sampling_steps:
-            params["form"] = dict(sampling_steps=self.args.sampling_steps)
         return self.lab.make(
-            "train_world_model", "world_mix", params, dataset=self.first_data, world_model=self.world_base
-        )
+            "train_world_model", "world_mix", self.fine_tuning(self.args.steps), dataset=self.first_data,
+            world_model=self.world_base,
+        )  # fmt: skip
 
     def is_over(self, what: str) -> bool:
         """Whether the time is up; says before what."""

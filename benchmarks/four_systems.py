@@ -6,8 +6,8 @@ number of simulator episodes from its own start policy. Its world model is held 
 and by one referee that is the same for all; it is trained in whether or not it would be admitted, over the same
 training seeds; policies are evaluated on the same sealed states, and their dreamed successes replayed.
 
-    python -m benchmarks.four_systems --out docs/results
-    python -m benchmarks.four_systems --out docs/results --systems worldloop world_env     some of them, or variants:
+    python -m benchmarks.four_systems --out OUT
+    python -m benchmarks.four_systems --out OUT --systems worldloop world_env     some of them, or variants:
                                                                                            benchmarks/system_variants.py
     python -m benchmarks.four_systems --out OUT --scale 0.02 --base-steps 20 --steps 10    to try it on a CPU
 
@@ -142,9 +142,8 @@ class Trial(Shared):
             section = section | dict(optional=list(section.get("mixture", {})))
         name = self._named("policy", "rollouts", "dataset")
         dataset = self.lab.make("build_dataset", f"data_{name}", section, sources=[self.expert, own])
-        params: dict[str, Any] = dict(training=laid_over(self.system.world_model.training, self.training(args.steps)))
-        if self.system.world_model.form:
-            params["form"] = self.system.world_model.form
+        params = self.fine_tuning(args.steps, **self.system.world_model.form)
+        params["training"] = laid_over(self.system.world_model.training, params["training"])
         name = self._named("policy", "rollouts", "dataset", "world_model")
         return self.lab.make(
             "train_world_model", f"world_{name}", params, dataset=dataset, world_model=self.world_base

@@ -36,13 +36,13 @@ COLUMNS = {
 ABOUT = """# The four systems side by side
 
 Each as its file in `configs/system/` says, from the same demonstrations and the same base world model, with the same
-number of simulator episodes of its own, in one process on one machine. Intervals are 90%: over initial states within a
-policy, Student's over training seeds for gains. "Simulator episodes" are all behind a trained policy since its start
-policy, those of the shared base world model and the checks along training included. World models were trained in
-whether admitted or not. The systems differ in more than one thing at once, start policy included, so a difference
-between two rows has no single cause. The referee is the frame classifier, the same for all; where a system's own
-reward is one, it stands alone. Alignment is the share of episodes whose reading in the fine-tuned world model agrees
-with the simulator: reward alignment by the system's own reward, visual alignment by the referee."""
+number of simulator episodes of its own. Intervals are 90%: over initial states within a policy, Student's over
+training seeds for gains. "Simulator episodes" are all behind a trained policy since its start policy, experts and the
+checks along training included; not those behind a base that ships, whose lineage does not count them. World models
+were trained in whether admitted or not. The systems differ in more than one thing at once, start policy included, so a
+difference between two rows has no single cause. The referee is the frame classifier, the same for all; where a
+system's own reward is one, it stands alone. Alignment is the share of episodes whose reading in the fine-tuned world
+model agrees with the simulator: reward alignment by the system's own reward, visual alignment by the referee."""
 
 
 def means(figures: Sequence[Figure], system: str, task: str) -> list[Figure]:

@@ -64,9 +64,8 @@ class Experiment:
             ("pairs", work.dataset("data_pairs", WITH_PAIRS, [*sources, work.pairs()])),
         ):
             models[arm] = lab.make(
-                "train_world_model", f"world_{arm}", dict(training=self.training(self.args.steps)), dataset=data,
-                world_model=base,
-            )  # fmt: skip
+                "train_world_model", f"world_{arm}", self.fine_tuning(self.args.steps), dataset=data, world_model=base
+            )
         self.evaluated: dict[str, Artifact] = {"start": self.evaluate("start", self.start)}
         for arm in models:
             self.admit(arm, models[arm])
@@ -126,6 +125,12 @@ class Experiment:
     def training(self, steps: int, rate: float = 4e-4) -> dict[str, Any]:
         """Settings of a world model's training."""
         return dict(steps=steps, batch=self.args.batch, learning_rate=rate, checkpoint_every=1000)
+
+    def fine_tuning(self, steps: int, **form: Any) -> dict[str, Any]:
+        """Parameters of train_world_model: settings, changes of the form, and how its dreams are sampled."""
+        if self.args.sampling_steps:
+            form["sampling_steps"] = self.args.sampling_steps
+        return dict(training=self.training(steps)) | (dict(form=form) if form else {})
 
     def base(self) -> Artifact:
         """Trained on expert successes alone; its codec has seen every kind of frame."""
@@ -265,7 +270,7 @@ class Experiment:
 
 def main() -> None:
     args = shared_arguments(__doc__).parse_args()
-    lab = Laboratory(args.lab)
+    lab = Laboratory(args.lab / args.task)
     lab.say(f"device {torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu'}")
     Experiment(Collection(lab, TASKS[args.task], args.workers, args.scale), args).run()
 

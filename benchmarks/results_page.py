@@ -54,9 +54,10 @@ def main() -> None:
     ):
         if text:
             parts += [f"## {title}", text]
+    picture = FOLDER / f"{args.name}_films.png"
     if args.films:
-        picture = FOLDER / f"{args.name}_films.png"
         films(args.films).save(picture, optimize=True)
+    if picture.exists():
         parts += ["## Films", FILM_LEGEND, f"![film strips]({picture.name})"]
     parts.append(f"Made by `python -m benchmarks.results_page {args.name}` from `{args.name}.json`.")
     (FOLDER / f"{args.name}.md").write_text("\n\n".join(parts) + "\n")

@@ -1,4 +1,4 @@
-"""What makes a second round gain: arms that differ in what refines the world model, on one GPU in calls of minutes.
+"""What makes a second round gain: arms that differ in what refines the world model, on one GPU in minutes.
 
 Round one is that of `benchmarks.one_gpu`: a failure-mix world model, a policy trained in it (the evolved policy). Every
 arm has the same budget of simulator episodes of the evolved policy, and trains on from it:
@@ -43,7 +43,7 @@ class SecondRound(Trials):
         """Arms in the order in which they matter."""
         work, args = self.work, self.args
         first = dict(algorithm=self.algorithm, validate_every=4)
-        self.evolved = self.trained("mix_0", 0, self.start, first, world_model=self.mix, reward=self.reward)
+        self.evolved = self.trained("first_round", 0, self.start, first, world_model=self.mix, reward=self.reward)
         self.scored("first_round", "first_round", self.evolved)
         self.held_out = self.rollouts("held_out", self.evolved, work.states("validation", 64), 64, 2)
         admission = work.states("admission", 144)
@@ -67,7 +67,7 @@ class SecondRound(Trials):
         lab, data = self.lab, self.data(arm)
         if arm in ("anew", "long", "long_old"):
             return lab.make(
-                "train_world_model", f"world_{arm}", dict(training=self.training(self.args.long_steps)), dataset=data,
+                "train_world_model", f"world_{arm}", self.fine_tuning(self.args.long_steps), dataset=data,
                 world_model=self.world_base if arm == "anew" else self.mix,
             )  # fmt: skip
         settings = self.training(self.args.refine_steps, 1e-4) | dict(warmup=20, ema=0.99)

@@ -1,4 +1,4 @@
-"""Training seeds and the controls that a claim needs, on one GPU in calls of minutes.
+"""Training seeds and the controls that a claim needs, on one GPU in minutes.
 
 - budgets: in-world RL, RL in the simulator and filtered behaviour cloning, each with so many simulator episodes in all
   (250, 500, 1000). In the world, all of them are data: of a world model trained from nothing, and of the reward.
@@ -49,7 +49,7 @@ RECIPES = {
         "small_critic_on_action", dict(estimator=ORIGINAL | dict(value_learning_rate=1e-4))
     ),
     "corrected_longer": Recipe("small_critic", dict(estimator=CORRECTED, updates=32)),
-    "simulator": Recipe("small", dict(estimator=GRPO), in_simulator=True),
+    "in_simulator": Recipe("small", dict(estimator=GRPO), in_simulator=True),
 }
 SAMPLING = {
     "plain": {},
@@ -122,8 +122,8 @@ class Controls(Trials):
         )  # fmt: skip
         if from_base:
             world = lab.make(
-                "train_world_model", f"world_base_{size}_{seed}", dict(training=self.training(self.args.steps)),
-                seed=seed, dataset=dataset, world_model=self.world_base,
+                "train_world_model", f"world_base_{size}_{seed}", self.fine_tuning(self.args.steps), seed=seed,
+                dataset=dataset, world_model=self.world_base,
             )  # fmt: skip
         else:
             world = lab.make(

@@ -1,4 +1,4 @@
-"""Which form of the small world model reaches the prototype's fidelity: codec, tokens, levers, size, step time.
+"""Which form of a small world model is how faithful: codec, tokens, levers, size, step time.
 
 One set of rollouts, one reward model; every variant is trained from nothing on the same failure mix for the same number
 of steps and read on the same admission episodes. On one GPU: python -m benchmarks.world_model_form --out OUT

@@ -162,27 +162,34 @@ def simulator_episodes(stage: Stage, section: Mapping[str, Any], sizes: Mapping[
     module = re.search(r"-m tasks\.(\w+)", stage.command)
     name, repeats = module[1] if module else "", section.get("repeats")
     if name == "collect_demonstrations":
-        return _listed(section, "episodes") + _listed(section, "pairs")
+        return _listed(section, "episodes") + _paired(section)
     if name == "collect_rollouts":
         own = min(states("starts"), section.get("states") or states("starts")) * (repeats or 2)
-        return own + _listed(section, "near_success") + _listed(section, "pairs")
+        return own + _listed(section, "near_success") + _paired(section)
     if name == "evaluate_policy":
         return states("states") * (repeats or 2)
     if name in ("admit_world_model", "replay_dreams"):
-        return states("states") * (repeats or 1)
+        shifted = 2 * section.get("shifts", 0)  # of each recorded episode; two from a state unless told otherwise
+        return states("states") * ((repeats or 1) + shifted)
     if name == "train_policy":
         algorithm, every = section.get("algorithm", {}), section.get("validate_every", 4)
         updates = algorithm.get("updates", 0)
         checked = min(states("validation"), section.get("validation_states") or states("validation"))
-        checks = 1 + updates // every if every else 0
+        checks = 1 - (-updates // every) if every else 0  # before the first update, along the way, after the last
         direct = section.get("environment") == "simulator"
         acted = updates * algorithm.get("states", 0) * algorithm.get("group", 0) if direct else 0
-        return checks * checked * section.get("validation_repeats", 1) + acted
+        probed = 0 if direct else min(checked, section.get("probe_states", 16))
+        return checks * (checked * section.get("validation_repeats", 1) + probed) + acted
     return 0
 
 
 def _listed(section: Mapping[str, Any], key: str) -> int:
     return sum(int(item.get("count", 0)) for item in section.get(key, ()))
+
+
+def _paired(section: Mapping[str, Any]) -> int:
+    """Of each state the undisturbed expert and so many disturbed ones."""
+    return sum(int(pair["states"]) * (1 + int(pair.get("per_state", 1))) for pair in section.get("pairs", ()))
 
 
 def _record(run: Mapping[str, Any], size: int | None, params: Mapping[str, Any], where: str) -> Record:

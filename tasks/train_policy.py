@@ -77,7 +77,7 @@ class Params(Config):
     """Validation states from which each check dreams, to replay what was won there; 0 replays nothing and cannot
     raise an alarm."""
     end_at_success: bool = True
-    """End dreamed rows where they first read as a success, where the reward model reads single frames."""
+    """End dreamed rows where they first read as a success."""
     workers: NonNegativeInt = 2
     """Simulator processes."""
     dream_workers: NonNegativeInt = 0

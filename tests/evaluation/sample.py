@@ -1,4 +1,4 @@
-"""A round's records with the prototype's numbers, for the report's tests."""
+"""A round's records with numbers as a study measured them, for the report's tests."""
 
 from pathlib import Path
 

@@ -28,7 +28,22 @@ def stage(command: str, *deps: str) -> Stage:
         (
             "python -m tasks.train_policy --validation data/start/sealed_states",
             {"validate_every": 4, "validation_repeats": 2, "algorithm": {"updates": 8, "states": 24, "group": 8}},
-            3 * 96 * 2,
+            3 * (96 * 2 + 16),
+        ),
+        (
+            "python -m tasks.train_policy --validation data/start/sealed_states",
+            {"validate_every": 4, "probe_states": 8, "algorithm": {"updates": 6, "states": 20, "group": 8}},
+            3 * (96 + 8),
+        ),
+        (
+            "python -m tasks.collect_demonstrations",
+            {"episodes": [{"count": 40}], "pairs": [{"states": 10, "per_state": 2}]},
+            40 + 30,
+        ),
+        (
+            "python -m tasks.admit_world_model --states data/start/sealed_states",
+            {"repeats": 2, "shifts": 4},
+            96 * 2 + 96 * 2 * 4,
         ),
         (
             "python -m tasks.train_policy --validation data/start/sealed_states",
