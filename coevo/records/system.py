@@ -126,6 +126,8 @@ class System(Config):
             "collect_rollouts": self.data.rollouts,
             "build_dataset": self.data.dataset,
             "train_world_model": {"form": self.world_model.form, "training": self.world_model.training},
+            # A head of the world model's own is calibrated with it each round; another reward once, before the first.
+            "calibrate_reward": self.reward.calibration if self.reward.own_head else {},
             "admit_world_model": self.checks.admission,
             "train_policy": {**self.training, "algorithm": self.algorithm.changes},
         }
@@ -137,7 +139,7 @@ class System(Config):
         found = {
             "pretrain_policy": self.policy.pretraining,
             "collect_rollouts": self.reward.rollouts,
-            "calibrate_reward": self.reward.calibration,
+            "calibrate_reward": {} if self.reward.own_head else self.reward.calibration,
         }
         return {name: section for name, section in found.items() if section}
 

@@ -66,6 +66,17 @@ def test_a_loop_is_made_whose_stages_find_what_they_read_and_whose_values_are_va
         assert section not in values or (file, section) in stage.params
 
 
+@each_system
+def test_how_a_reward_is_calibrated_reaches_the_stage_that_does_it(project, system):
+    """A world model's own head is calibrated in each round, another reward in the loop's own start."""
+    reward = read_yaml(FOLDER / "system" / f"{system}.yaml")["reward"]
+    file = "params.yaml" if reward.get("own_head") else "start/params.yaml"
+    section = read_yaml(project / "loops" / f"{system}_laptop" / file).get("calibrate_reward") or {}
+    assert set(reward.get("calibration", {})) <= set(section)
+    if system == "world_vla_loop":
+        assert section["threshold"] == {"kind": "given", "value": 0.3}
+
+
 def test_dvc_reads_every_loops_graph(project):
     subprocess.run(["git", "init", "--quiet", "."], cwd=project, check=True)
     (project / ".dvc").mkdir(exist_ok=True)
