@@ -163,8 +163,10 @@ class Ablation:
 
     def model(self, name: str, arm: Arm) -> Artifact:
         """The arm's world model, fine-tuned from the shared base or from one of its own form."""
-        settings = dict(steps=int(self.args.steps * arm.longer), batch=self.args.batch, learning_rate=self.args.rate)
-        params: dict[str, Any] = dict(training=settings | dict(checkpoint_every=1000) | arm.training)
+        settings: dict[str, Any] = dict(batch=self.args.batch, learning_rate=self.args.rate)
+        settings["steps"] = int(self.args.steps * arm.longer)
+        settings |= dict(ema=self.args.ema, checkpoint_every=1000)
+        params: dict[str, Any] = dict(training=settings | arm.training)
         if self.args.start_weights:
             base = self.lab.make(
                 "import_start", "base_shipped", {}, world_model=self.args.start_weights / "world_model_expert"
@@ -210,6 +212,7 @@ def arguments(about: str | None) -> argparse.Namespace:
         "--start-weights", type=Path, help="the base from here, in place of a new one (scripts.make_start_weights)"
     )
     parser.add_argument("--rate", type=float, default=4e-4, help="learning rate of each arm")
+    parser.add_argument("--ema", type=float, default=0.998, help="of each arm's weights; 0.99 for a few hundred steps")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
     parser.add_argument("--base-steps", type=int, default=2500)
