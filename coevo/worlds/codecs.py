@@ -1,8 +1,11 @@
-"""Frames to latents and back. Every codec maps u8 frames to float32 latents of about unit scale."""
+"""Frames to latents and back.
+
+Every codec has `channels`, `factor` (pixels per latent cell and side) and `temporal` (frames per latent frame after the
+first; a window then holds 1 + temporal * j frames). `encode` maps u8 frames to float32 latents of about unit scale, and
+`decode` latents to the temporal * f2 frames that follow the frame `present`.
+"""
 
 from __future__ import annotations
-
-from typing import Protocol, runtime_checkable
 
 import torch
 from einops import rearrange
@@ -14,25 +17,6 @@ from coevo.worlds import config
 
 IMAGES_AT_A_TIME = 64
 """By which the small codec works on a CPU."""
-
-
-@runtime_checkable
-class FrameCodec(Protocol):
-    """What a world model asks of a codec."""
-
-    channels: int
-    factor: int
-    """Pixels per latent cell and side."""
-    temporal: int
-    """Frames per latent frame after the first; a window then holds 1 + temporal * j frames."""
-
-    def encode(self, frames: UInt8[Tensor, "b f h w 3"]) -> Float[Tensor, "b c f2 h2 w2"]: ...
-
-    def decode(
-        self, latents: Float[Tensor, "b c f2 h2 w2"], present: UInt8[Tensor, "b h w 3"]
-    ) -> UInt8[Tensor, "b f h w 3"]:
-        """The temporal * f2 frames that follow the frame `present`."""
-        ...
 
 
 class Pixels(nn.Module):
