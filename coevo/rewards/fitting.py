@@ -40,13 +40,8 @@ def fit(
     ends = reading_frames(model.interface, model.config.every)
     at = torch.tensor(ends) - 1
     labels, nearness = success[:, at].flatten(), progress[:, at].flatten()
-    late = ~labels & (torch.tensor(ends) >= model.interface.success_from).repeat(len(success))
-    pools = [pool.nonzero().flatten() for pool in (labels, late if late.any() else ~labels, ~labels)]
-    if not all(len(pool) for pool in pools):
-        raise ValueError(
-            f"{len(pools[0])} of {len(labels)} windows end at a success; a reward model needs both outcomes: collect "
-            "more rollouts, or from a policy that sometimes succeeds"
-        )
+    counts = (torch.tensor(ends) >= model.interface.success_from).repeat(len(success))
+    pools = _Pools(labels, counts)
     device = weights[0].device
     taken = _Taken(model, frames, model.windows(ends), instructions)
     optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=1e-3)
@@ -60,12 +55,7 @@ def fit(
     for line in reported:
         report(*line)
     for step in range(began, settings.steps):
-        source = random.generator(seed, "window reward", step)
-        half, quarter = settings.batch // 2, settings.batch // 4
-        rows = torch.cat([
-            pool[torch.randint(len(pool), (count,), generator=source)]
-            for pool, count in zip(pools, (half, quarter, settings.batch - half - quarter), strict=True)
-        ])  # fmt: skip
+        rows = pools.draw(settings.batch, random.generator(seed, "window reward", step))
         optimiser.param_groups[0]["lr"] = settings.learning_rate * cosine(step, settings.steps)
         found = taken(rows, settings.image_noise, random.generator(seed, "window noise", step, device=device))
         loss = model.loss(found, labels[rows].to(found.device), nearness[rows].to(found.device))
@@ -81,6 +71,27 @@ def fit(
                 step=step + 1, model=model.kept(), optimiser=optimiser.state_dict(), reported=reported,
             ))  # fmt: skip
     model.eval()
+
+
+class _Pools:
+    """Windows that end at a success, that end where success counts and is not there, and all that end at none."""
+
+    def __init__(self, labels: Bool[Tensor, " w"], counts: Bool[Tensor, " w"]) -> None:
+        late = ~labels & counts
+        self.pools = [pool.nonzero().flatten() for pool in (labels, late if late.any() else ~labels, ~labels)]
+        if not all(len(pool) for pool in self.pools):
+            raise ValueError(
+                f"{len(self.pools[0])} of {len(labels)} windows end at a success; a reward model needs both outcomes: "
+                "collect more rollouts, or from a policy that sometimes succeeds"
+            )
+
+    def draw(self, batch: int, source: torch.Generator) -> Int64[Tensor, " b"]:
+        """Half of them, a quarter, and the rest."""
+        half, quarter = batch // 2, batch // 4
+        return torch.cat([
+            pool[torch.randint(len(pool), (count,), generator=source)]
+            for pool, count in zip(self.pools, (half, quarter, batch - half - quarter), strict=True)
+        ])  # fmt: skip
 
 
 class _Taken:
