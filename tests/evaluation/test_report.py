@@ -152,6 +152,14 @@ def test_figures_hold_seeds_their_mean_and_their_spread():
     assert found["fake_success_by_referee", "after"].value == 0.25 and found["psnr_failures", "before"].unit == "dB"
 
 
+def test_alignment_is_the_share_of_episodes_that_are_read_as_they_ended():
+    found = {(figure.metric, figure.arm): figure for figure in figures(sample())}
+    # (134 x 0.843 + 154 x (1 - 0.240)) / 288 by the reward, and by the referee from the frames alone.
+    assert found["reward_alignment", "after"].value == pytest.approx(0.7986, abs=1e-4)
+    assert found["visual_alignment", "after"].value == pytest.approx(0.7965, abs=1e-4)
+    assert found["reward_alignment", "after"].n == 288 and ("visual_alignment", "before") not in found
+
+
 def test_page_shows_where_it_goes_wrong(page):
     text = text_of(page)
     assert text.index("mixed-outcome states (forks)") < text.index("weak grip") < text.index("behind recorded frames")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from coevo.evaluation.fidelity import agreement
 from coevo.evaluation.intervals import seed_interval
 from coevo.evaluation.strips import Strip
 from coevo.records.outcomes import (
@@ -161,7 +162,20 @@ def figures(data: ReportData) -> tuple[Figure, ...]:
         spread = float(np.std(data.gains(), ddof=1))
         made.append(Figure(metric="gain_sd", arm="trained policy", task=data.task, value=spread, n=len(data.gains())))
     labels = data.arms
+    made += _alignment(data)
     return (*made, *(each.model_copy(update=dict(arm=labels.get(each.arm, tail(each.arm)))) for each in data.pixels))
+
+
+def _alignment(data: ReportData) -> list[Figure]:
+    """Share of admission episodes whose reading agrees with the simulator, as World-VLA-Loop reports it: of the
+    system's own reward, and of the referee, who sees the frames alone."""
+    made = []
+    for label, rows in _rows_by_label(data):
+        for row in rows:
+            if row.subset == "all" and (found := agreement(row)) is not None:
+                metric = "reward_alignment" if row.reader == data.admission.reward_model else "visual_alignment"
+                made.append(Figure(metric=metric, arm=label, task=data.task, value=found[0], n=found[1]))
+    return made
 
 
 def _by_slice(data: ReportData) -> list[tuple[str, str, Interval | None]]:
