@@ -163,14 +163,14 @@ class Ablation:
 
     def model(self, name: str, arm: Arm) -> Artifact:
         """The arm's world model, fine-tuned from the shared base or from one of its own form."""
-        settings: dict[str, Any] = dict(batch=self.args.batch, learning_rate=self.args.rate)
-        settings["steps"] = int(self.args.steps * arm.longer)
-        settings |= dict(ema=self.args.ema, checkpoint_every=1000)
+        args = self.args
+        settings = dict(
+            steps=int(args.steps * arm.longer), batch=args.batch, learning_rate=args.rate, ema=args.ema,
+            checkpoint_every=1000,
+        )  # fmt: skip
         params: dict[str, Any] = dict(training=settings | arm.training)
-        if self.args.start_weights:
-            base = self.lab.make(
-                "import_start", "base_shipped", {}, world_model=self.args.start_weights / "world_model_expert"
-            )
+        if args.start_weights:
+            base = self.work.shipped_base(args.start_weights)
             params |= dict(form=arm.model) if arm.model else {}
         else:
             base = self.base(name if arm.model else "shared", arm.model)

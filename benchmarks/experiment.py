@@ -124,6 +124,10 @@ class Collection:
             "collect_rollouts", name, params, seed=seed, policy=policy, starts=starts, simulator=self.task.simulator
         )
 
+    def shipped_base(self, weights: Path) -> Artifact:
+        """The world model of expert successes from a folder that make_start_weights wrote."""
+        return self.lab.make("import_start", "world_base", {}, world_model=weights / "world_model_expert")
+
     def reward(self, episodes: Sequence[Artifact]) -> Artifact:
         """The frame classifier, trained, calibrated and frozen."""
         return self.lab.make(

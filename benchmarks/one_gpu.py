@@ -134,9 +134,8 @@ class Experiment:
 
     def base(self) -> Artifact:
         """Trained on expert successes alone; its codec has seen every kind of frame."""
-        start = self.args.start_weights / "world_model_expert" if self.args.start_weights else None
-        if start is not None:
-            return self.lab.make("import_start", "world_base", {}, world_model=start)
+        if self.args.start_weights:
+            return self.work.shipped_base(self.args.start_weights)
         codec = self.lab.make(
             "pretrain_world_model", "codec", dict(training=self.training(1, 5e-4)), dataset=self.first_data,
             config=self.args.config,
