@@ -54,6 +54,8 @@ class Arm:
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     """Changes of the model's form: the arm trains a base of its own."""
+    form: dict[str, Any] = field(default_factory=dict)
+    """Changes of the model's form that the shared base can take on."""
     mixture: dict[str, float] = field(default_factory=dict)
     pairs: bool = False
     rollouts: float = 1.0
@@ -70,6 +72,12 @@ ARMS = {
     "success_only": Arm("failure mix", mixture=SUCCESS_ONLY),
     "pairs": Arm("paired counterfactuals", mixture=WITH_FAMILIES, pairs=True),
     "twins": Arm("opposite outcomes drawn together", training=dict(together=0.5)),
+    "own_from_start": Arm("self-rollout", training=dict(self_rollout_from="start")),
+    "pure_noise": Arm("noise level", training=dict(pure_noise=1.0)),
+    "no_noise": Arm("noise", training=dict(pure_noise=1.0), form=dict(noise=0.0)),
+    "no_noise_from_start": Arm(
+        "noise and self-rollout", training=dict(pure_noise=1.0, self_rollout_from="start"), form=dict(noise=0.0)
+    ),
     "no_self_rollout": Arm("self-rollout", training=dict(self_rollout=0.0)),
     "rollouts_double": Arm("data size", rollouts=2.0),
     "reference_seed_1": Arm("training seed", seed=1),
@@ -166,14 +174,15 @@ class Ablation:
         args = self.args
         settings = dict(
             steps=int(args.steps * arm.longer), batch=args.batch, learning_rate=args.rate, ema=args.ema,
-            checkpoint_every=1000,
+            checkpoint_every=1000, self_rollout_steps=1,
         )  # fmt: skip
         params: dict[str, Any] = dict(training=settings | arm.training)
+        form = arm.form
         if args.start_weights:
-            base = self.work.shipped_base(args.start_weights)
-            params |= dict(form=arm.model) if arm.model else {}
+            base, form = self.work.shipped_base(args.start_weights), form | arm.model
         else:
             base = self.base(name if arm.model else "shared", arm.model)
+        params |= dict(form=form) if form else {}
         return self.lab.make(
             "train_world_model", f"world_{name}", params, seed=arm.seed, dataset=self.dataset(arm), world_model=base
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +55,21 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
     parser.add_argument("--demonstrations", type=int, default=20, help="from which the start policy is cloned")
     parser.add_argument("--own-rollouts", type=int, default=1, help="times two episodes from every train state")
+    parser.add_argument("--more-states", type=int, default=0, help="further rollouts, two from each of so many states")
     parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
     parser.add_argument("--base-steps", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--sampling-steps", type=int, help="Euler steps of a dreamed chunk; else the world model's own")
+    parser.add_argument(
+        "--world-training", type=json.loads, default={}, metavar="JSON",
+        help="settings of the fine-tuning that differ, for example '{\"pure_noise\": 1.0}'",
+    )  # fmt: skip
+    parser.add_argument(
+        "--world-form", type=json.loads, default={}, metavar="JSON",
+        help="changes of the world model's form where it is fine-tuned, for example '{\"sampling_steps\": 4}'",
+    )  # fmt: skip
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=540.0, help="begin nothing further after this long")
     return parser

@@ -101,11 +101,16 @@ class Experiment:
         """The start policy's rollouts, and those of a weaker one."""
         work, weaker = self.work, self.work.policy(self.args.demonstrations // 2, 4)
         further = range(1, self.args.own_rollouts)
-        return [
+        made = [
             work.rollouts("rollouts_own", self.start, self.train_states, 2),
             work.rollouts("rollouts_weak", weaker, self.train_states, 1),
             *(work.rollouts(f"rollouts_own_seed_{n}", self.start, self.train_states, 2, n) for n in further),
         ]
+        if self.args.more_states:
+            params = dict(role="train", count=work.count(self.args.more_states), workers=work.workers)
+            states = self.lab.make("make_initial_states", "more_states", params, simulator=work.task.simulator)
+            made.append(work.rollouts("rollouts_more", self.start, states, 2, 1))
+        return made
 
     @cached_property
     def reward(self) -> Artifact:
@@ -127,10 +132,9 @@ class Experiment:
         return dict(steps=steps, batch=self.args.batch, learning_rate=rate, checkpoint_every=1000)
 
     def fine_tuning(self, steps: int, **form: Any) -> dict[str, Any]:
-        """Parameters of train_world_model: settings, changes of the form, and how its dreams are sampled."""
-        if self.args.sampling_steps:
-            form["sampling_steps"] = self.args.sampling_steps
-        return dict(training=self.training(steps)) | (dict(form=form) if form else {})
+        """Parameters of train_world_model: settings and changes of the form."""
+        form = self.args.world_form | form
+        return dict(training=self.training(steps) | self.args.world_training) | (dict(form=form) if form else {})
 
     def base(self) -> Artifact:
         """Trained on expert successes alone; its codec has seen every kind of frame."""

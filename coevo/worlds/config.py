@@ -138,6 +138,9 @@ class WorldModelConfig(Config):
     """Absolute commanded pose per frame in the modulation."""
     sampling_steps: PositiveInt = 4
     """Euler steps per chunk when dreaming."""
+    noise: NonNegativeFloat = 1.0
+    """Standard deviation of what sampling begins with. 0 leaves chance out: what is drawn is then the mean of what may
+    happen, the same each time. It goes with one Euler step, and with `pure_noise: 1` in training."""
     reward_head: RewardHeadConfig | None = None
     """A head of its own that says of each frame whether the task is done; none has none."""
     features: tuple[Features, ...] = ()
@@ -167,6 +170,7 @@ class Form(Config):
     map_sigma: PositiveFloat | None = None
     pose_condition: bool | None = None
     sampling_steps: PositiveInt | None = None
+    noise: NonNegativeFloat | None = None
     reward_head: RewardHeadConfig | None = None
     features: tuple[Features, ...] | None = None
     compile: bool | None = None
@@ -187,9 +191,12 @@ class WorldTraining(Config):
     """Decay of the averaged weights, which are what is saved."""
     weight_decay: NonNegativeFloat = 0.01
     self_rollout: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of the batch whose history is the model's own sample of the previous chunk (no gradient)."""
+    """Share of the batch whose history is the model's own sample (no gradient)."""
+    self_rollout_from: Literal["recorded", "start"] = "recorded"
+    """recorded: that history is one chunk, drawn behind recorded frames; start: everything since the episode's start is
+    the model's own, as in a dream. Such a row goes through its episode, a chunk a training step, at the same cost."""
     self_rollout_steps: PositiveInt = 2
-    """Euler steps of that sample."""
+    """Euler steps of each chunk of it."""
     together: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the batch that is drawn as twins: two episodes from one start with opposite outcomes, cut at the same
     decision, under the same noise, so that only what the actions did differs. Episodes without a twin stay alone."""
@@ -210,3 +217,12 @@ class WorldTraining(Config):
     checkpoint_every: PositiveInt = 500
     """Steps between resumable checkpoints."""
     gradient_clip: PositiveFloat = 1.0
+
+    @model_validator(mode="after")
+    def _rows_walk_alone(self) -> WorldTraining:
+        if self.together and self.self_rollout_from == "start":
+            raise ValueError(
+                "'together' lays episodes side by side at one decision, and self_rollout_from = 'start' takes each row "
+                "through its own episode; choose one of them"
+            )
+        return self

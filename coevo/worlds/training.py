@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,9 +13,10 @@ from coevo.core.capture import Captured
 from coevo.core.schedule import cosine
 from coevo.worlds.clips import Clips, Windows
 from coevo.worlds.config import WorldTraining
+from coevo.worlds.own_past import OwnPast
 from coevo.worlds.reward_head import success_loss
 from coevo.worlds.twins import side_by_side
-from coevo.worlds.world_model import Window, WorldModel
+from coevo.worlds.world_model import WorldModel
 
 
 class WorldTrainer:
@@ -44,8 +44,8 @@ class WorldTrainer:
             raise ValueError("'together' draws episodes of opposite outcome, and nothing says how these ended")
         if model.reward_head is not None and clips.success is None:
             raise ValueError("a reward head learns success per frame, and nothing says at which frames these succeeded")
+        self.own = OwnPast(self.windows, settings)
         self._update = Captured(self._update_once, self._state)
-        self.own_rows = int(settings.batch * settings.self_rollout)
 
     def run(self, report: Callable[[int, float], None], checkpoint: Path | None = None) -> None:
         """Train to the last step, calling report(step, loss); resume from `checkpoint` if it exists.
@@ -82,7 +82,7 @@ class WorldTrainer:
             alike = torch.where(follows, rows - 1, rows)
         spread = torch.rand(batch, generator=source, device=self.device)
         # Rows with a history of the model's own start at the second chunk; the first has none but the start itself.
-        first = (torch.arange(batch, device=self.device) < self.own_rows).long()
+        first = (torch.arange(batch, device=self.device) < self.own.rows).long()
         decisions = self.clips.decisions[episode]
         first = torch.minimum(first, decisions - 1)
         decision = first + (spread * (decisions - first)).long()
@@ -94,7 +94,7 @@ class WorldTrainer:
         if alike is not None:
             decision = torch.minimum(decision[alike], decisions - 1)
             level, noise = level[alike], noise[alike]
-        own_noise = torch.randn(max(self.own_rows, 1), *shape, generator=source, device=self.device)
+        own_noise = torch.randn(max(self.own.rows, 1), *shape, generator=source, device=self.device)
         blur = torch.rand(batch, generator=source, device=self.device) * settings.history_noise
         context = (shape[0], self.model.history, *shape[2:])
         history_noise = torch.randn(batch, *context, generator=source, device=self.device) * blur.view(-1, 1, 1, 1, 1)
@@ -104,13 +104,14 @@ class WorldTrainer:
     def _update_once(self, episode, decision, level, noise, own_noise, history_noise) -> tuple[Tensor, ...]:
         """Loss, gradient, optimiser and averaged weights; captured as one graph on a GPU."""
         level = self._levels(level)
+        episode, decision = self.own.placed(episode, decision)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            context, window = self._context(episode, decision, own_noise)
+            context, window = self.own.context_of(episode, decision, own_noise)
             history = context[:, :, 1:] + history_noise
             context = torch.cat([context[:, :, :1], history], dim=2)
             clean = self.windows.latents(episode, self.windows.future(decision))
             moved = self.windows.moved(episode, decision)
-            noisy = clean + level.view(-1, 1, 1, 1, 1) * (noise - clean)
+            noisy = clean + level.view(-1, 1, 1, 1, 1) * (self.model.config.noise * noise - clean)
             predicted = self.model.predict(context, noisy, level, window)
         error = (predicted.clean - clean) / level.clamp_min(0.2).view(-1, 1, 1, 1, 1)
         weight = 1.0 + (self.settings.moved_weight - 1.0) * moved
@@ -135,39 +136,6 @@ class WorldTrainer:
         last = (rows * share).floor() > ((rows - 1) * share).floor()
         return torch.where(last, self.model.last_level, level)
 
-    def _context(self, episode: Tensor, decision: Tensor, own_noise: Tensor) -> tuple[Tensor, Window]:
-        """Initial and history latents, and conditions.
-
-        In the first rows the history, and its features, are the model's own sample of the last chunk.
-        """
-        windows, model = self.windows, self.model
-        context, window = windows.latents(episode, windows.past(decision)), windows.conditions(episode, decision)
-        if not self.own_rows:
-            return context, window
-        own = slice(0, self.own_rows)
-        earlier = (decision[own] - 1).clamp_min(0)
-        with torch.no_grad():
-            before = windows.latents(episode[own], windows.past(earlier))
-            conditions = windows.conditions(episode[own], earlier)
-            drawn = model.sample(before, own_noise, conditions, self.settings.self_rollout_steps).clean
-            context = self._behind_own(context, torch.cat([before, drawn], dim=2), decision)
-            if model.features is not None:
-                present = self.clips.frames[episode[own], earlier * model.interface.chunk_frames]
-                seen = model.features_of(model.codec.decode(drawn, present))
-                features = self._behind_own(window.features, torch.cat([conditions.features, seen], dim=2), decision)
-                window = replace(window, features=features)
-        return context, window
-
-    def _behind_own(self, recorded: Tensor, own: Tensor, decision: Tensor) -> Tensor:
-        """The recorded context with the end of `own` for history in the first rows.
-
-        An episode of one chunk has no chunk before it: its history is the start, as in the rows without their own.
-        """
-        rows = len(own)
-        began = decision[:rows].view(-1, 1, 1, 1, 1) > 0
-        history = torch.where(began, own[:, :, -self.model.history :], recorded[:rows, :, 1:])
-        return torch.cat([recorded[:, :, :1], torch.cat([history, recorded[rows:, :, 1:]])], dim=2)
-
     def _set_rate(self) -> None:
         settings, done = self.settings, self.step
         warm = min(1.0, (done + 1) / min(settings.warmup, settings.steps))
@@ -180,7 +148,7 @@ class WorldTrainer:
 
     def _state(self) -> list[Tensor]:
         moments = [item for p in self.parameters for item in self.optimiser.state.get(p, {}).values()]
-        return [*self.parameters, *self.average, *moments]
+        return [*self.parameters, *self.average, *self.own.state(), *moments]
 
     def _save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ class WorldModel(nn.Module):
         self, context: Float[Tensor, "b c v h w"], noise: Float[Tensor, "b c f h w"], window: Window, steps: int
     ) -> Prediction:
         """Future latents by `steps` Euler steps of the flow from noise level 1 to 0; success as of the last step."""
-        drawn, seen = noise, None
+        drawn, seen = self.config.noise * noise, None
         for step in range(steps):
             level, below = 1.0 - step / steps, 1.0 - (step + 1) / steps
             seen = self.predict(context, drawn, drawn.new_full((len(drawn),), level), window)
@@ -149,7 +149,8 @@ class WorldModel(nn.Module):
     ) -> Float[Tensor, "b kf"]:  # fmt: skip
         """Probability of success of frames that are known (teacher forcing), noised as before sampling's last step."""
         level = self.last_level
-        seen = self.predict(context, clean + level * (noise - clean), clean.new_full((len(clean),), level), window)
+        noisy = clean + level * (self.config.noise * noise - clean)
+        seen = self.predict(context, noisy, clean.new_full((len(clean),), level), window)
         return seen.success.sigmoid()
 
     def _maps(self, window: Window) -> Float[Tensor, "b 2 w h w2"] | None:

@@ -64,6 +64,27 @@ def test_samples_of_a_start_dream_different_noise(model):
     assert not torch.equal(made.frames[0, 1], made.frames[1, 1])
 
 
+@torch.no_grad()
+def test_without_noise_every_sample_of_a_start_dreams_the_same():
+    made = []
+    for noise in (1.0, 0.0):
+        dream = Dream(randomised(make_model(noise=noise, sampling_steps=1)))
+        for seed in (0, 1):
+            dream.reset(STATES, random.row_keys(seed, rows=range(5)))
+            made.append(dream.step(torch.zeros(5, 4, 4)).frames)
+    assert not torch.equal(made[0], made[1]) and torch.equal(made[2], made[3])
+
+
+def test_without_noise_training_begins_where_a_dream_does():
+    model, begun = randomised(make_model(noise=0.0, sampling_steps=1)), []
+    settings = training(batch=4, pure_noise=1.0, self_rollout_steps=1)
+    trainer = WorldTrainer(model, clips_of(model, episodes(count=4)), settings, 0)
+    inner = model.predict
+    model.predict = lambda context, noisy, *rest: begun.append(noisy) or inner(context, noisy, *rest)
+    trainer._advance()
+    assert len(begun) == 2 and not any(noisy.any() for noisy in begun)  # its own sample, and what the loss reads
+
+
 def test_dropped_rows_do_not_disturb_the_others(model):
     actions = torch.zeros(5, 4, 4)
     keys = random.row_keys(0, rows=range(5))
@@ -88,7 +109,8 @@ def test_history_that_is_missing_repeats_the_first_frame_as_in_training(model):
     rows, first = torch.arange(3), torch.zeros(3, dtype=torch.int64)
     dream = Dream(model)
     dream.reset(starts, random.row_keys(0, rows=range(3)))
-    torch.testing.assert_close(dream.latents, trainer._context(rows, first, torch.zeros(1))[0])
+    nothing = torch.zeros(0, *model.latent_shape())
+    torch.testing.assert_close(dream.latents, trainer.own.context_of(rows, first, nothing)[0])
     seen = model.conditions(dream.poses, dream.words)
     trained = trainer.windows.conditions(rows, first)
     torch.testing.assert_close(seen.poses, trained.poses[:, :3])
