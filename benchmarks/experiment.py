@@ -59,7 +59,7 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
-    parser.add_argument("--base-steps", type=int, default=4000)
+    parser.add_argument("--base-steps", type=int, default=4000, help="0: some experiments do without a base")
     parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument(

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from benchmarks.experiment import TASKS, Collection, shared_arguments
 from benchmarks.one_gpu import Experiment
 from coevo.core.artifacts import Artifact, file_sha256, simulator_episodes
@@ -56,10 +58,18 @@ class Trials(Experiment):
 
     @cached_property
     def mix(self) -> Artifact:
-        """The world model of the first round."""
+        """The world model of the first round; with no steps for a base, trained from nothing."""
+        if self.args.base_steps:
+            return self.lab.make(
+                "train_world_model", "world_mix", self.fine_tuning(self.args.steps), dataset=self.first_data,
+                world_model=self.world_base,
+            )  # fmt: skip
+        config = self.lab.folder / "world_mix.yaml"
+        config.write_text(yaml.safe_dump(read_yaml(self.args.config) | self.args.world_form))
+        training = self.training(self.args.steps, 5e-4) | self.args.world_training
         return self.lab.make(
-            "train_world_model", "world_mix", self.fine_tuning(self.args.steps), dataset=self.first_data,
-            world_model=self.world_base,
+            "pretrain_world_model", "world_mix", dict(training=training), dataset=self.first_data, config=config,
+            codec=self.codec,
         )  # fmt: skip
 
     def is_over(self, what: str) -> bool:

@@ -140,13 +140,18 @@ class Experiment:
         """Trained on expert successes alone; its codec has seen every kind of frame."""
         if self.args.start_weights:
             return self.work.shipped_base(self.args.start_weights)
-        codec = self.lab.make(
-            "pretrain_world_model", "codec", dict(training=self.training(1, 5e-4)), dataset=self.first_data,
-            config=self.args.config,
-        )  # fmt: skip
         return self.lab.make(
             "pretrain_world_model", "world_base", dict(training=self.training(self.args.base_steps, 5e-4)),
-            dataset=self.work.dataset("data_expert", EXPERT_ONLY, [self.expert]), config=self.args.config, codec=codec,
+            dataset=self.work.dataset("data_expert", EXPERT_ONLY, [self.expert]), config=self.args.config,
+            codec=self.codec,
+        )  # fmt: skip
+
+    @cached_property
+    def codec(self) -> Artifact:
+        """It serves all world models here."""
+        return self.lab.make(
+            "pretrain_world_model", "codec", dict(training=self.training(1, 5e-4)), dataset=self.first_data,
+            config=self.args.config,
         )  # fmt: skip
 
     def admit(self, arm: str, model: Artifact) -> None:
@@ -163,9 +168,10 @@ class Experiment:
         record = Admission.model_validate_json((made.path / "admission.json").read_text())
         for row in record.fidelity:
             name = "simulator" if row.arm == "simulator" else arm
-            if name == "simulator" and arm != "base":
-                continue
-            self.figures += fidelity_figures(name, work.task.name, [row])
+            known = {(figure.metric, figure.arm) for figure in self.figures}
+            # The simulator's own frames read the same beside every arm.
+            found = fidelity_figures(name, work.task.name, [row])
+            self.figures += [figure for figure in found if (figure.metric, figure.arm) not in known]
         self.add_breakdown(arm, record)
         self.add("mismatch_start_policy", arm, record.mismatch)
         for row in json.loads((made.path / "pixels.json").read_text()):

@@ -27,6 +27,9 @@ FIDELITY = {
     "psnr_successes": "PSNR successes", "mismatch_start_policy": "replay mismatch of the start policy",
     "mismatch_evolved_policy": "replay mismatch of the evolved policy",
     "fake_success_recorded_history": "fake, recorded history", "recall_recorded_history": "recall, recorded history",
+    "fake_success_seen_states": "fake, seen states", "recall_seen_states": "recall, seen states",
+    "fake_success_stable_truth": "fake, stable truth", "recall_stable_truth": "recall, stable truth",
+    "fake_success_stable_truth_mixed": "fake, stable truth, mixed",
     "pairs_told_apart": "pairs told apart", "verdicts_flipped_by_noise": "verdicts flipped by noise",
 }  # fmt: skip
 TRAINING = {
