@@ -1,9 +1,10 @@
 """What moves outcome fidelity: one change at a time from one shared base, every world model read on the same episodes.
 
 The reference is fine-tuned from a base that has seen expert successes only, on the failure mix. Each arm changes one
-thing of it. What changes the model's form (maps, size, history) cannot start from that base, so such an arm trains a
-base of its own with the same steps. With `--start-weights` all begin with the base that ships, maps and history laid
-over it, and arms of another size are left out. Two more training seeds of the reference say how large chance is.
+thing of it. What gives the model other weights (maps, size, history, codec) cannot start from that base, so such an arm
+trains a base of its own with the same steps. With `--start-weights` all begin with the base that ships, maps and
+history laid over it, and arms of another size are left out. Two more training seeds of the reference say how large
+chance is. A history of the model's own is drawn in one Euler step, which all arms can do.
 
     python -m benchmarks.ablation --task pick_place --out OUT
 
@@ -41,6 +42,7 @@ SEVERITIES = {
     "lateral_slip": [0.4, 1.0],
 }  # fmt: skip
 """Where success falls from nearly 1 to nearly 0 (benchmarks/perturbation_families.py)."""
+NO_NOISE = dict(noise=0.0, sampling_steps=1)
 KINDS = {"approach_offset": "perception", "lateral_slip": "slip"}
 """Kind of perturbation where it does not bear the family's name."""
 
@@ -53,9 +55,9 @@ class Arm:
     """What is changed, for the table."""
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
-    """Changes of the model's form: the arm trains a base of its own."""
+    """Changes of the model's form that give it other weights: the arm trains a base of its own."""
     form: dict[str, Any] = field(default_factory=dict)
-    """Changes of the model's form that the shared base can take on."""
+    """Changes of the model's form with which the shared base can go on."""
     mixture: dict[str, float] = field(default_factory=dict)
     pairs: bool = False
     rollouts: float = 1.0
@@ -74,9 +76,9 @@ ARMS = {
     "twins": Arm("opposite outcomes drawn together", training=dict(together=0.5)),
     "own_from_start": Arm("self-rollout", training=dict(self_rollout_from="start")),
     "pure_noise": Arm("noise level", training=dict(pure_noise=1.0)),
-    "no_noise": Arm("noise", training=dict(pure_noise=1.0), form=dict(noise=0.0)),
+    "no_noise": Arm("noise", training=dict(pure_noise=1.0), form=NO_NOISE),
     "no_noise_from_start": Arm(
-        "noise and self-rollout", training=dict(pure_noise=1.0, self_rollout_from="start"), form=dict(noise=0.0)
+        "noise and self-rollout", training=dict(pure_noise=1.0, self_rollout_from="start"), form=NO_NOISE
     ),
     "no_self_rollout": Arm("self-rollout", training=dict(self_rollout=0.0)),
     "rollouts_double": Arm("data size", rollouts=2.0),

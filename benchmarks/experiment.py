@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from coevo.core.artifacts import Artifact
-from coevo.records.outcomes import Fidelity, FidelitySlice, Figure
+from coevo.evaluation.report.data import at_other_threshold
+from coevo.records.outcomes import Fidelity, FidelitySlice, Figure, OtherThreshold
 from scripts.laboratory import Laboratory
 
 EXPERT_ONLY = {"expert": 1.0}
@@ -55,11 +56,11 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, default=Path("configs/world_model/wan_gpu.yaml"), help="world model")
     parser.add_argument("--demonstrations", type=int, default=20, help="from which the start policy is cloned")
     parser.add_argument("--own-rollouts", type=int, default=1, help="times two episodes from every train state")
-    parser.add_argument("--more-states", type=int, default=0, help="further rollouts, two from each of so many states")
+    parser.add_argument("--more-states", type=int, default=0, help="two further rollouts from so many train states")
     parser.add_argument("--start-weights", type=Path, help="take the base from here (made by make_start_weights)")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the episodes; below 1 to try the script")
-    parser.add_argument("--base-steps", type=int, default=4000, help="0: some experiments do without a base")
+    parser.add_argument("--base-steps", type=int, default=4000, help="0: the first world model is trained from nothing")
     parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument(
@@ -83,6 +84,11 @@ def fidelity_figures(arm: str, task: str, rows: Sequence[Fidelity | FidelitySlic
         for metric in ("fake_success", "recall")
         if (found := getattr(row, metric)) is not None
     ]
+
+
+def threshold_figures(arm: str, task: str, found: OtherThreshold | None) -> list[Figure]:
+    """How well it ranks outcomes, and what it fakes where recall reaches the floor."""
+    return [Figure.of(value, metric, arm, task) for metric, value in at_other_threshold(found) if value is not None]
 
 
 class Collection:

@@ -64,13 +64,16 @@ class Trials(Experiment):
                 "train_world_model", "world_mix", self.fine_tuning(self.args.steps), dataset=self.first_data,
                 world_model=self.world_base,
             )  # fmt: skip
-        config = self.lab.folder / "world_mix.yaml"
+        return self.from_nothing("world_mix", self.first_data, codec=self.codec)
+
+    def from_nothing(self, name: str, dataset: Artifact, seed: int = 0, **codec: Artifact) -> Artifact:
+        """A world model without a base; it trains a codec of its own where none is given."""
+        config = self.lab.folder / f"{name}.yaml"
         config.write_text(yaml.safe_dump(read_yaml(self.args.config) | self.args.world_form))
         training = self.training(self.args.steps, 5e-4) | self.args.world_training
         return self.lab.make(
-            "pretrain_world_model", "world_mix", dict(training=training), dataset=self.first_data, config=config,
-            codec=self.codec,
-        )  # fmt: skip
+            "pretrain_world_model", name, dict(training=training), seed=seed, dataset=dataset, config=config, **codec
+        )
 
     def is_over(self, what: str) -> bool:
         """Whether the time is up; says before what."""

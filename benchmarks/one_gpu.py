@@ -30,6 +30,7 @@ from benchmarks.experiment import (
     Collection,
     fidelity_figures,
     shared_arguments,
+    threshold_figures,
 )
 from coevo.core.artifacts import Artifact
 from coevo.evaluation import strips
@@ -158,7 +159,7 @@ class Experiment:
         """Fidelity on the admission episodes, and the start policy's replay mismatch."""
         work = self.work
         # Where the truth turns over within a pixel is the simulator's matter, and the same for every arm.
-        depth = dict(recorded_history=True, reseeds=3, shifts=4 if arm == "mix" else 0)
+        depth = dict(recorded_history=True, reseeds=3, recall=0.95, shifts=4 if arm == "mix" else 0)
         made = self.lab.make(
             "admit_world_model", f"admission_{arm}", depth | dict(strips=6, workers=work.workers, pixel_episodes=64),
             world_model=model, reward=self.reward, episodes=self.admission_rollouts, policy=self.start,
@@ -191,6 +192,7 @@ class Experiment:
         for row in parts.slices:
             if row.arm == record.world_model:
                 self.figures += fidelity_figures(arm, self.work.task.name, [row], figure_name(row))
+        self.figures += threshold_figures(arm, self.work.task.name, parts.threshold)
         if parts.noise is not None:
             self.add("verdicts_flipped_by_noise", arm, parts.noise.flipped)
         if parts.truth is not None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.experiment import fidelity_figures
+from benchmarks.experiment import fidelity_figures, threshold_figures
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
+from coevo.core.judging import judge
 from coevo.evaluation.fidelity import fidelity, pixel_figures
-from coevo.evaluation.judged import SIMULATOR, Judged, open_loop, read_first
+from coevo.evaluation.judged import SIMULATOR, Judged, first_read, open_loop, read_first
 from coevo.evaluation.report.data import figure_name
+from coevo.evaluation.thresholds import peaks
 from coevo.records.outcomes import Figure
 from coevo.rewards import build as rewards
 from coevo.worlds import build as worlds
 from coevo.worlds.dream import Dream
 from scripts.laboratory import Laboratory
 from tasks.admit_world_model import recorded_episodes
+
+RECALL = 0.95
+"""At which arms are compared, wherever their threshold puts them."""
 
 
 class Reader:
@@ -42,8 +47,10 @@ class Reader:
             return [Figure.model_validate(row) for row in json.loads(kept.read_text())]
         dream = Dream(worlds.load(model, best_device()), steps=sampling)
         drawn = open_loop(dream, self.recorded, self.recorded.keys(0))
-        read_at = {SIMULATOR: self.at, name: read_first(self.reward, drawn)}
-        judged = Judged(name, "reward", dream, self.reward, self.recorded, self.interface, read_at, 0)
+        verdicts = judge(self.reward, drawn)
+        read_at = {SIMULATOR: self.at, name: first_read(verdicts)}
+        peak = peaks(verdicts, self.interface.success_from)
+        judged = Judged(name, "reward", dream, self.reward, self.recorded, self.interface, read_at, peak, 0)
         rows = fidelity(
             judged.read(name), self.recorded.truth, self.recorded.states, arm=name, reader="reward", stream=(0,)
         )
@@ -53,7 +60,8 @@ class Reader:
         for row in (*slices, *judged.recorded_history(silent)):
             if row.arm == name:
                 figures += fidelity_figures(name, self.task, [row], figure_name(row))
-        flipped = judged.noise(1, silent).flipped
+        flipped, other = judged.noise(1, silent).flipped, judged.threshold(RECALL)
+        figures += threshold_figures(name, self.task, other)
         for metric, found in (("pairs_told_apart", told_apart), ("verdicts_flipped_by_noise", flipped)):
             figures += [Figure.of(found, metric, name, self.task)] if found is not None else []
         figures += pixel_figures(

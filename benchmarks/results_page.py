@@ -30,6 +30,8 @@ FIDELITY = {
     "fake_success_seen_states": "fake, seen states", "recall_seen_states": "recall, seen states",
     "fake_success_stable_truth": "fake, stable truth", "recall_stable_truth": "recall, stable truth",
     "fake_success_stable_truth_mixed": "fake, stable truth, mixed",
+    "ranked_right": "successes ranked above failures", "fake_success_at_recall_95": "fake, recall 0.95",
+    "fake_success_mixed_at_recall_95": "fake, mixed states, recall 0.95",
     "pairs_told_apart": "pairs told apart", "verdicts_flipped_by_noise": "verdicts flipped by noise",
 }  # fmt: skip
 TRAINING = {

@@ -70,7 +70,7 @@ class SecondRound(Trials):
                 "train_world_model", f"world_{arm}", self.fine_tuning(self.args.long_steps), dataset=data,
                 world_model=self.world_base if arm == "anew" else self.mix,
             )  # fmt: skip
-        settings = self.training(self.args.refine_steps, 1e-4) | dict(warmup=20, ema=0.99)
+        settings = self.training(self.args.refine_steps, 1e-4) | self.args.world_training | dict(warmup=20, ema=0.99)
         params: dict[str, Any] = dict(training=settings, watch_every=self.args.watch_every, recall_floor=0.8)
         if arm == "forks":
             params["mixed_weight"] = 3.0

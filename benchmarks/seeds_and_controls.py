@@ -126,10 +126,7 @@ class Controls(Trials):
                 dataset=dataset, world_model=self.world_base,
             )  # fmt: skip
         else:
-            world = lab.make(
-                "pretrain_world_model", f"world_{size}_{seed}", dict(training=self.training(self.args.steps, 5e-4)),
-                seed=seed, dataset=dataset, config=self.args.config,
-            )  # fmt: skip
+            world = self.from_nothing(f"world_{size}_{seed}", dataset, seed)
         policy = self.trained(name, seed, self.start, {}, world_model=world, reward=reward)
         self.replayed(name, seed, policy, world, reward)
         return policy

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from coevo import judges
 from coevo.core import artifacts, stage
@@ -26,9 +27,10 @@ from coevo.evaluation import strips
 from coevo.evaluation.evaluate import repeated
 from coevo.evaluation.fidelity import faults, fidelity, pixel_figures
 from coevo.evaluation.interface_check import interface_faults
-from coevo.evaluation.judged import SIMULATOR, Judged, open_loop, read_first
+from coevo.evaluation.judged import SIMULATOR, Judged, first_read, open_loop
 from coevo.evaluation.recorded import Recorded
 from coevo.evaluation.replay import Replay, replay
+from coevo.evaluation.thresholds import peaks
 from coevo.evaluation.truth import metres_per_pixel, shifted_starts, truth_stability
 from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
@@ -79,6 +81,8 @@ class Params(Config):
     """Reruns of every episode in the simulator from starts shifted by less than a pixel."""
     shift_pixels: PositiveFloat = 0.25
     """How far they are shifted, pixels at the camera's centre."""
+    recall: Annotated[float, Field(gt=0, le=1)] | None = None
+    """At which fake success is given as well, whatever the threshold; the criterion's floor when left out."""
     seen: PositiveInt = 256
     """Episodes read of those on states of training."""
 
@@ -103,7 +107,8 @@ def admit_world_model(inputs: Inputs, params: Params, run: Run) -> Result:
         if not reasons:
             replayed = _replay(inputs, params, run, dream, reward, simulator, states)
             rows, judged = _judged(inputs, params, run, dream, reward, recorded, interface)
-            breakdown = _breakdown(inputs, params, run, judged, simulator, reruns)
+            recall = params.recall or criterion.recall_floor
+            breakdown = _breakdown(inputs, params, run, judged, simulator, reruns, recall)
             mismatch = replayed.record.mismatch
             reasons = faults(_of(rows, inputs.world_model.id, inputs.reward.id), mismatch, criterion)
     admission = Admission(
@@ -145,17 +150,20 @@ def _judged(
         require_same(readers[inputs.referee.id].interface, inputs.referee.id, interface, inputs.episodes.id)
     rows: list[Fidelity] = []
     read_at: dict[str, np.ndarray] = {}
+    peak = np.zeros(0)
     for reader, model in readers.items():
         for name, seen in drawn.items():
             # What a head said while it drew counts for the reward that was calibrated for it, and in its own arm.
             own = (reader, name) == (inputs.reward.id, arm)
-            first = read_first(model, seen if own else replace(seen, probability=None))
+            verdicts = judge(model, seen if own else replace(seen, probability=None))
+            peak = peaks(verdicts, interface.success_from) if own else peak
+            first = first_read(verdicts)
             read_at.setdefault(name, first)  # the reward's own reading, not the referee's
             success = first < recorded.frames.shape[1]
             rows += fidelity(success, recorded.truth, recorded.states, arm=name, reader=reader, stream=(run.seed,))
     films = {name: seen.frames for name, seen in drawn.items()}
     _keep_pictures(run, params, films, read_at, recorded, interface.task)
-    return tuple(rows), Judged(arm, inputs.reward.id, dream, reward, recorded, interface, read_at, run.seed)
+    return tuple(rows), Judged(arm, inputs.reward.id, dream, reward, recorded, interface, read_at, peak, run.seed)
 
 
 def _keep_pictures(run, params, drawn, read_at, recorded: Recorded, task: str) -> None:
@@ -177,10 +185,10 @@ def _keep_pictures(run, params, drawn, read_at, recorded: Recorded, task: str) -
     )
 
 
-def _breakdown(inputs: Inputs, params: Params, run: Run, judged: Judged, simulator, reruns) -> Breakdown:
+def _breakdown(inputs: Inputs, params: Params, run: Run, judged: Judged, simulator, reruns, recall) -> Breakdown:
     """Where the fidelity comes from, and a sentence for each part that was not measured."""
     recorded, missing = judged.recorded, []
-    parts: dict = dict(horizon=judged.horizon(), states=judged.states())
+    parts: dict = dict(horizon=judged.horizon(), states=judged.states(), threshold=judged.threshold(recall))
     slices = list(judged.kinds())
     if inputs.counterfactuals is not None:
         found, parts["pairs_told_apart"] = judged.counterfactuals(

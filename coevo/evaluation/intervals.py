@@ -61,6 +61,30 @@ def share_interval(
     return Interval(value=value, low=low, high=high, n=total, confidence=CONFIDENCE)
 
 
+def pairs_interval(
+    hits: Float[np.ndarray, "s s"], pairs: Float[np.ndarray, "s s"], episodes: int, rng: np.random.Generator
+) -> Interval:
+    """Share of pairs that are hits, from counts per pair of initial states; whole states are resampled.
+
+    With one state, or where all or no pairs are hits, Wilson's interval over the states stands in. `n` is `episodes`.
+    """
+    count, value = len(hits), float(hits.sum() / pairs.sum())
+    if count == 1 or value in (0.0, 1.0):
+        return _few(value, count, episodes)
+
+    def share(index: np.ndarray, axis: int) -> np.ndarray:
+        rows = index.reshape(-1, count)
+        place = rows + count * np.arange(len(rows))[:, None]
+        drawn = np.bincount(place.ravel(), minlength=rows.size).reshape(rows.shape).astype(np.float64)
+        total = ((drawn @ pairs) * drawn).sum(axis=1)
+        # A draw of states that all ended alike has no pair; it says nothing, and the share stands in.
+        found = np.divide(((drawn @ hits) * drawn).sum(axis=1), total, out=np.full(len(rows), value), where=total > 0)
+        return found.reshape(index.shape[:-1])
+
+    low, high = _bootstrap((np.arange(count),), share, rng)
+    return Interval(value=value, low=low, high=high, n=episodes, confidence=CONFIDENCE)
+
+
 def counts_per_state(
     states: tuple[str, ...], hit: np.ndarray, among: np.ndarray
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:

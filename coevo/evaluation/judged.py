@@ -6,17 +6,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from coevo.core.judging import judge
 from coevo.core.protocols import Environment, Judge
-from coevo.core.types import Seen
+from coevo.core.types import Seen, Verdicts
 from coevo.evaluation import breakdown
 from coevo.evaluation.drive import drive, held
 from coevo.evaluation.recorded import Recorded
+from coevo.evaluation.thresholds import other_threshold
 from coevo.records.interface import Interface
-from coevo.records.outcomes import FidelitySlice, HorizonPoint, Interval, NoiseSpread, StateFidelity
+from coevo.records.outcomes import FidelitySlice, HorizonPoint, Interval, NoiseSpread, OtherThreshold, StateFidelity
 
 SIMULATOR = "simulator"
 """The arm whose frames are the simulator's own: what the reader alone gets wrong."""
@@ -40,13 +41,19 @@ def open_loop(
 
 def read_first(model: Judge, seen: Seen) -> Int[np.ndarray, " n"]:
     """Index of the frame at which success is first read; one past the last frame where it never is."""
-    verdicts = judge(model, seen)
-    return np.where(verdicts.success.cpu().numpy(), verdicts.first_success.cpu().numpy(), seen.frames.shape[1])
+    return first_read(judge(model, seen))
+
+
+def first_read(verdicts: Verdicts) -> Int[np.ndarray, " n"]:
+    """The same of verdicts."""
+    frames = verdicts.probability.shape[1]
+    return np.where(verdicts.success.cpu().numpy(), verdicts.first_success.cpu().numpy(), frames)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A world model, its reader, and the frame at which success was first read, by arm (the judged one last)."""
+    """A world model, its reader, the frame at which success was first read, by arm (the judged one last), and the
+    highest probability in each of the judged one's dreams."""
 
     arm: str
     reader: str
@@ -55,6 +62,7 @@ class Judged:
     recorded: Recorded
     interface: Interface
     read_at: Mapping[str, Int[np.ndarray, " n"]]
+    peak: Float[np.ndarray, " n"]
     seed: int
 
     def kinds(self) -> tuple[FidelitySlice, ...]:
@@ -109,6 +117,11 @@ class Judged:
             drawn = open_loop(self.dream, self.recorded, self.recorded.keys(self.seed, draw), progress=progress)
             reads.append(self._read(drawn))
         return breakdown.noise_spread(reads, self.recorded.truth, self.recorded.states, **self._labels(self.arm))
+
+    def threshold(self, recall: float) -> OtherThreshold | None:
+        """The judged world model's fidelity at the threshold that would bring so much recall."""
+        recorded = self.recorded
+        return other_threshold(self.peak, recorded.truth, recorded.states, recall, **self._labels(self.arm))
 
     def stable(self, unstable: Collection[str]) -> tuple[FidelitySlice, ...]:
         """Every arm's fidelity without the states named."""

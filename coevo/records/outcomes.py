@@ -189,6 +189,23 @@ class TruthStability(Config):
     """States with at least one such episode: no world model that sees pixels can know their outcome."""
 
 
+class OtherThreshold(Config):
+    """The same drawing read at another threshold of the reward: is the threshold at fault, or what was drawn?
+
+    It decides nothing, for it was found on the admission's own episodes."""
+
+    arm: str
+    reader: str
+    ranked_right: Interval
+    """Of a success and a failure, how often the success peaks higher, ties half: the area under the ROC curve."""
+    recall: float
+    """That was asked for."""
+    threshold: float
+    """The highest one at which it is reached."""
+    fidelity: tuple[Fidelity, ...]
+    """There, by subset."""
+
+
 class Breakdown(Config):
     """Where the fidelity of an admission comes from. Rows are those of the judged world model, and of the simulator's
     frames (the floor) and earlier world models where these were read."""
@@ -199,6 +216,7 @@ class Breakdown(Config):
     """Of the judged world model: those that got worse first, then those that are worst."""
     noise: NoiseSpread | None = None
     truth: TruthStability | None = None
+    threshold: OtherThreshold | None = None
     pairs_told_apart: Interval | None = None
     """Share of paired counterfactuals, a success and a failure from one start, both read as what they are."""
     not_measured: tuple[str, ...] = ()

@@ -140,13 +140,28 @@ class WorldModelConfig(Config):
     """Euler steps per chunk when dreaming."""
     noise: NonNegativeFloat = 1.0
     """Standard deviation of what sampling begins with. 0 leaves chance out: what is drawn is then the mean of what may
-    happen, the same each time. It goes with one Euler step, and with `pure_noise: 1` in training."""
+    happen, the same each time. It goes with one Euler step, and in training with `pure_noise` and `self_rollout_steps`
+    of 1."""
     reward_head: RewardHeadConfig | None = None
     """A head of its own that says of each frame whether the task is done; none has none."""
     features: tuple[Features, ...] = ()
     """Frozen image encoders whose features of the context frames are added to its tokens, weights zero at first."""
     compile: bool = False
     """On a GPU, compile the transformer's blocks: half a minute once per process, then shorter steps."""
+
+    @model_validator(mode="after")
+    def _steps_leave_something_to_see(self) -> WorldModelConfig:
+        if not self.noise and self.sampling_steps > 1:
+            raise ValueError(
+                f"noise = 0, sampling_steps = {self.sampling_steps}: without noise there is one Euler step; "
+                "set sampling_steps to 1"
+            )
+        if self.reward_head is not None and self.sampling_steps == 1:
+            raise ValueError(
+                "reward_head with sampling_steps = 1: a head reads frames noised to 1 / sampling_steps, and with one "
+                "step nothing of them would be left; set sampling_steps to 2 or more"
+            )
+        return self
 
     @model_validator(mode="after")
     def _fits_cosmos(self) -> WorldModelConfig:
@@ -194,7 +209,8 @@ class WorldTraining(Config):
     """Share of the batch whose history is the model's own sample (no gradient)."""
     self_rollout_from: Literal["recorded", "start"] = "recorded"
     """recorded: that history is one chunk, drawn behind recorded frames; start: everything since the episode's start is
-    the model's own, as in a dream. Such a row goes through its episode, a chunk a training step, at the same cost."""
+    the model's own, as in a dream. Such a row goes through its episode, a chunk a training step, at the same cost, and
+    those that a training begins with are taken up in its midst."""
     self_rollout_steps: PositiveInt = 2
     """Euler steps of each chunk of it."""
     together: Annotated[float, Field(ge=0, le=1)] = 0.0

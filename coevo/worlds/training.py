@@ -45,7 +45,19 @@ class WorldTrainer:
         if model.reward_head is not None and clips.success is None:
             raise ValueError("a reward head learns success per frame, and nothing says at which frames these succeeded")
         self.own = OwnPast(self.windows, settings)
+        self._require_one_step()
         self._update = Captured(self._update_once, self._state)
+
+    def _require_one_step(self) -> None:
+        """Without noise a level below 1 is a share of the answer itself."""
+        settings = self.settings
+        if self.model.config.noise or (settings.pure_noise == 1 and (not self.own.rows or self.own.steps == 1)):
+            return
+        raise ValueError(
+            f"a world model without noise ('noise: 0') was given pure_noise = {settings.pure_noise:g} and "
+            f"self_rollout_steps = {settings.self_rollout_steps}: below noise level 1 it would be shown its answer. "
+            "Set both to 1, or give the model its noise back with 'form: {noise: 1.0}'"
+        )
 
     def run(self, report: Callable[[int, float], None], checkpoint: Path | None = None) -> None:
         """Train to the last step, calling report(step, loss); resume from `checkpoint` if it exists.
@@ -75,6 +87,7 @@ class WorldTrainer:
         batch, settings = self.settings.batch, self.settings
         source = random.generator(self.seed, "world", self.step, device=self.device)
         episode = torch.multinomial(self.clips.weights, batch, replacement=True, generator=source)
+        episode = self.own.candidates(episode, source)
         alike = None
         if settings.together:
             episode, follows = side_by_side(episode, self.clips.twins, settings.together, source)
@@ -104,9 +117,8 @@ class WorldTrainer:
     def _update_once(self, episode, decision, level, noise, own_noise, history_noise) -> tuple[Tensor, ...]:
         """Loss, gradient, optimiser and averaged weights; captured as one graph on a GPU."""
         level = self._levels(level)
-        episode, decision = self.own.placed(episode, decision)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            context, window = self.own.context_of(episode, decision, own_noise)
+            episode, decision, context, window = self.own.advance(episode, decision, own_noise)
             history = context[:, :, 1:] + history_noise
             context = torch.cat([context[:, :, :1], history], dim=2)
             clean = self.windows.latents(episode, self.windows.future(decision))

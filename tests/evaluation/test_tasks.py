@@ -243,6 +243,9 @@ def test_every_part_of_the_breakdown_is_measured_when_asked_for(toys, monkeypatc
     # Four pairs of one success and one failure (columns 2 to 5), none of them from column 0.
     assert parts.pairs_told_apart.value == 1.0 and parts.pairs_told_apart.n == 4
     assert parts.noise.draws == 3 and parts.noise.flipped.value == 0.0
+    # A dot on the line reads 1 and one elsewhere less: of 4 successes and 8 failures the two faked ones tie with all 4.
+    assert parts.threshold.ranked_right.value == pytest.approx((4 * 6 + 4 * 2 * 0.5) / (4 * 8))
+    assert parts.threshold.fidelity[0].fake_success.value == pytest.approx(2 / 8)
     # At full speed column 2 ends on the line exactly: a shift to the left loses it. No other is within half a pixel.
     assert parts.truth.unstable_states == ("dot-2-7",)
     assert rows["stable_truth", "toy/world", ""].recall.n == 3

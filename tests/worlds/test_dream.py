@@ -110,7 +110,7 @@ def test_history_that_is_missing_repeats_the_first_frame_as_in_training(model):
     dream = Dream(model)
     dream.reset(starts, random.row_keys(0, rows=range(3)))
     nothing = torch.zeros(0, *model.latent_shape())
-    torch.testing.assert_close(dream.latents, trainer.own.context_of(rows, first, nothing)[0])
+    torch.testing.assert_close(dream.latents, trainer.own.advance(rows, first, nothing)[2])
     seen = model.conditions(dream.poses, dream.words)
     trained = trainer.windows.conditions(rows, first)
     torch.testing.assert_close(seen.poses, trained.poses[:, :3])

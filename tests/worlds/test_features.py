@@ -125,7 +125,7 @@ def test_rows_behind_their_own_sample_see_its_features_and_not_the_recorded_ones
     trainer = WorldTrainer(model, clips_of(model, episodes(count=4)), training(batch=4, self_rollout=0.5), 0)
     rows, decision = torch.arange(4), torch.tensor([1, 0, 1, 1])
     recorded = trainer.windows.conditions(rows, decision).features
-    _, window = trainer.own.context_of(rows, decision, torch.randn(2, *model.latent_shape()))
+    *_, window = trainer.own.advance(rows, decision, torch.randn(2, *model.latent_shape()))
     same = [torch.equal(window.features[row], recorded[row]) for row in range(4)]
     assert same == [False, True, True, True]  # the second row has no chunk before it
     assert torch.equal(window.features[:, :, :1], recorded[:, :, :1])

@@ -143,7 +143,7 @@ def test_windows_of_training_are_grouped_as_those_of_dreaming(hub):
     dream = Dream(model)
     dream.reset(made.starts, torch.tensor([1, 2]))
     nothing = torch.zeros(0, *model.latent_shape())
-    torch.testing.assert_close(dream.latents, trainer.own.context_of(rows, first, nothing)[0])
+    torch.testing.assert_close(dream.latents, trainer.own.advance(rows, first, nothing)[2])
     window, trained = model.conditions(dream.poses, dream.words), trainer.windows.conditions(rows, first)
     torch.testing.assert_close(window.poses, trained.poses[:, :2])
     torch.testing.assert_close(window.marks, trained.marks[:, :2])

@@ -80,7 +80,7 @@ def test_half_the_batch_stands_behind_its_own_sample():
     trainer = WorldTrainer(model, clips_of(model, episodes(count=4)), training(batch=4, self_rollout=0.5), 0)
     rows, decision = torch.arange(4), torch.ones(4, dtype=torch.int64)
     real = trainer.windows.latents(rows, trainer.windows.past(decision))
-    mixed = trainer.own.context_of(rows, decision, torch.randn(2, *model.latent_shape()))[0]
+    mixed = trainer.own.advance(rows, decision, torch.randn(2, *model.latent_shape()))[2]
     same = [torch.equal(mixed[row], real[row]) for row in range(4)]
     assert same == [False, False, True, True] and torch.equal(mixed[:, :, :1], real[:, :, :1])
     assert not mixed.requires_grad
@@ -99,7 +99,7 @@ def test_an_episode_of_one_chunk_is_trained_behind_its_start_and_a_shorter_one_n
         trainer.step += 1
     pairs = {(int(e), int(d)) for episode, decision in drawn for e, d in zip(episode, decision, strict=True)}
     assert pairs == {(0, 0), (2, 1)}
-    mixed = trainer.own.context_of(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.randn(2, *model.latent_shape()))[0]
+    mixed = trainer.own.advance(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.randn(2, *model.latent_shape()))[2]
     start = clips.latents[0, 0]
     assert all(torch.equal(mixed[0, :, frame], start) for frame in range(3))
     with pytest.raises(ValueError, match="none of the 3 episodes holds a whole chunk of 2 frames"):
@@ -109,11 +109,12 @@ def test_an_episode_of_one_chunk_is_trained_behind_its_start_and_a_shorter_one_n
 @pytest.mark.parametrize("begun_at", ["recorded", "start"])
 def test_a_stopped_training_resumes_to_the_same_weights_and_the_same_log(tmp_path, begun_at):
     choices = dict(self_rollout_from=begun_at)
-    clips = clips_of(make_model(), episodes(count=6))
-    whole = make_model()
+    longer = SEEN.model_copy(update={"horizon": 16})  # 4 decisions: a row is in the midst of its episode when it stops
+    clips = clips_of(make_model(interface=longer), episodes(count=6, interface=longer))
+    whole = make_model(interface=longer)
     lines = train(whole, clips, **choices)
     checkpoint = tmp_path / "scratch" / "world_model.pt"
-    stopped = WorldTrainer(make_model(), clips, training(**choices), 0)
+    stopped = WorldTrainer(make_model(interface=longer), clips, training(**choices), 0)
     inner, done = stopped._advance, []
 
     def advance():
@@ -125,7 +126,7 @@ def test_a_stopped_training_resumes_to_the_same_weights_and_the_same_log(tmp_pat
     stopped._advance = advance
     with pytest.raises(KeyboardInterrupt):
         stopped.run(lambda *line: None, checkpoint)
-    resumed = make_model(seed=5)  # other weights: all comes from the checkpoint
+    resumed = make_model(seed=5, interface=longer)  # other weights: all comes from the checkpoint
     assert train(resumed, clips, checkpoint, **choices) == lines
     assert all(torch.equal(a, b) for a, b in zip(weights(whole), weights(resumed), strict=True))
 

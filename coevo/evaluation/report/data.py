@@ -19,6 +19,7 @@ from coevo.records.outcomes import (
     Figure,
     Interval,
     Mismatch,
+    OtherThreshold,
 )
 from coevo.records.system import System
 
@@ -187,11 +188,24 @@ def _by_slice(data: ReportData) -> list[tuple[str, str, Interval | None]]:
     for row in parts.slices:
         label, name = data.arms[row.arm], figure_name(row)
         found += [(f"fake_success_{name}", label, row.fake_success), (f"recall_{name}", label, row.recall)]
+    found += [(metric, "after", value) for metric, value in at_other_threshold(parts.threshold)]
     if parts.noise is not None:
         found.append(("verdicts_flipped_by_noise", "after", parts.noise.flipped))
     if parts.truth is not None:
         found.append(("truth_flipped_within_a_pixel", "simulator", parts.truth.flipped))
     return found
+
+
+def at_other_threshold(found: OtherThreshold | None) -> list[tuple[str, Interval | None]]:
+    """Metrics of a reading at another threshold: 'ranked_right', 'fake_success_at_recall_95' and that of forks."""
+    if found is None:
+        return []
+    rows = {row.subset: row.fake_success for row in found.fidelity}
+    at = f"at_recall_{100 * found.recall:.0f}"
+    return [
+        ("ranked_right", found.ranked_right), (f"fake_success_{at}", rows["all"]),
+        (f"fake_success_mixed_{at}", rows["mixed"]),
+    ]
 
 
 def figure_name(row: FidelitySlice) -> str:

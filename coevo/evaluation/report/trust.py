@@ -96,7 +96,8 @@ def remarks(data: ReportData) -> tuple[str, ...]:
     parts = data.admission.breakdown
     if parts is None:
         return ()
-    return (*filter(None, (write(parts) for write in (_history, _states, _noise, _truth, _pairs))), *parts.not_measured)
+    writers = (_history, _threshold, _states, _noise, _truth, _pairs)
+    return (*filter(None, (write(parts) for write in writers)), *parts.not_measured)
 
 
 def _history(parts: Breakdown) -> str:
@@ -106,6 +107,19 @@ def _history(parts: Breakdown) -> str:
     return (
         f"Behind recorded frames instead of its own, chunk by chunk, it fakes {rows['all'].fake_success.value:.0%} of "
         "failures: that much is error at the fork, what is beyond it is drift."
+    )
+
+
+def _threshold(parts: Breakdown) -> str:
+    found = parts.threshold
+    if found is None:
+        return ""
+    rows = {row.subset: row.fake_success for row in found.fidelity}
+    forks = f" ({rows['mixed'].value:.0%} on forks)" if rows["mixed"] else ""
+    return (
+        f"Whatever the threshold, the dream of a success reads higher than that of a failure in "
+        f"{found.ranked_right.value:.0%} of all pairs. At {found.threshold:.2f}, where recall would just be "
+        f"{found.recall:.0%}, it would fake {rows['all'].value:.0%}{forks}."
     )
 
 
