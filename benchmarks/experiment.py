@@ -47,6 +47,17 @@ TASKS = {
 }
 
 
+def mapping(text: str) -> dict[str, Any]:
+    """A JSON object from the command line."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object, as '{{\"noise\": 0.0}}' is")
+    return found
+
+
 def shared_arguments(about: str) -> argparse.ArgumentParser:
     """The options of all experiments that begin with this data."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -64,12 +75,12 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument(
-        "--world-training", type=json.loads, default={}, metavar="JSON",
-        help="settings of the fine-tuning that differ, for example '{\"pure_noise\": 1.0}'",
+        "--world-training", type=mapping, default={}, metavar="JSON",
+        help="settings that differ after the base, for example '{\"pure_noise\": 1.0}'",
     )  # fmt: skip
     parser.add_argument(
-        "--world-form", type=json.loads, default={}, metavar="JSON",
-        help="changes of the world model's form where it is fine-tuned, for example '{\"sampling_steps\": 4}'",
+        "--world-form", type=mapping, default={}, metavar="JSON",
+        help="changes of the world model's form after the base, for example '{\"sampling_steps\": 4}'",
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=540.0, help="begin nothing further after this long")
@@ -87,7 +98,7 @@ def fidelity_figures(arm: str, task: str, rows: Sequence[Fidelity | FidelitySlic
 
 
 def threshold_figures(arm: str, task: str, found: OtherThreshold | None) -> list[Figure]:
-    """How well it ranks outcomes, and what it fakes where recall reaches the floor."""
+    """How well it ranks outcomes, and what it fakes where recall is as asked for."""
     return [Figure.of(value, metric, arm, task) for metric, value in at_other_threshold(found) if value is not None]
 
 

@@ -59,7 +59,7 @@ class Trials(Experiment):
     @cached_property
     def mix(self) -> Artifact:
         """The world model of the first round; with no steps for a base, trained from nothing."""
-        if self.args.base_steps:
+        if self.args.base_steps or self.args.start_weights:
             return self.lab.make(
                 "train_world_model", "world_mix", self.fine_tuning(self.args.steps), dataset=self.first_data,
                 world_model=self.world_base,

@@ -141,6 +141,8 @@ class Experiment:
         """Trained on expert successes alone; its codec has seen every kind of frame."""
         if self.args.start_weights:
             return self.work.shipped_base(self.args.start_weights)
+        if not self.args.base_steps:
+            raise ValueError("--base-steps 0 leaves no base, and this arm begins with one; give it steps")
         return self.lab.make(
             "pretrain_world_model", "world_base", dict(training=self.training(self.args.base_steps, 5e-4)),
             dataset=self.work.dataset("data_expert", EXPERT_ONLY, [self.expert]), config=self.args.config,

@@ -51,7 +51,8 @@ VARIANTS = {
         {"reward.file": "frame_resnet", "reward.calibration": {}},
     ),
     "world_vla_loop_without_head": Variant(
-        "world_vla_loop", "no reward head: the frame classifier judges", {"world_model.form": {}, **FRAMES}
+        "world_vla_loop", "no reward head: the frame classifier judges",
+        {"world_model.form": {"sampling_steps": 2}, **FRAMES},
     ),
     "world_vla_loop_without_near": Variant(
         "world_vla_loop", "no near successes among the data",

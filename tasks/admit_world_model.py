@@ -148,22 +148,25 @@ def _judged(
     if inputs.referee is not None:
         readers[inputs.referee.id] = judges.load(inputs.referee, best_device())
         require_same(readers[inputs.referee.id].interface, inputs.referee.id, interface, inputs.episodes.id)
-    rows: list[Fidelity] = []
-    read_at: dict[str, np.ndarray] = {}
-    peak = np.zeros(0)
-    for reader, model in readers.items():
-        for name, seen in drawn.items():
-            # What a head said while it drew counts for the reward that was calibrated for it, and in its own arm.
-            own = (reader, name) == (inputs.reward.id, arm)
-            verdicts = judge(model, seen if own else replace(seen, probability=None))
-            peak = peaks(verdicts, interface.success_from) if own else peak
-            first = first_read(verdicts)
-            read_at.setdefault(name, first)  # the reward's own reading, not the referee's
-            success = first < recorded.frames.shape[1]
-            rows += fidelity(success, recorded.truth, recorded.states, arm=name, reader=reader, stream=(run.seed,))
-    films = {name: seen.frames for name, seen in drawn.items()}
-    _keep_pictures(run, params, films, read_at, recorded, interface.task)
-    return tuple(rows), Judged(arm, inputs.reward.id, dream, reward, recorded, interface, read_at, peak, run.seed)
+    # What a head said while it drew counts for the reward that was calibrated for it, and in its own arm.
+    own = (inputs.reward.id, arm)
+    verdicts = {
+        (reader, name): judge(model, seen if (reader, name) == own else replace(seen, probability=None))
+        for reader, model in readers.items()
+        for name, seen in drawn.items()
+    }
+    first = {who: first_read(found) for who, found in verdicts.items()}
+    rows = tuple(
+        row
+        for (reader, name), at in first.items()
+        for row in fidelity(
+            at < recorded.frames.shape[1], recorded.truth, recorded.states, arm=name, reader=reader, stream=(run.seed,)
+        )
+    )
+    read_at = {name: first[inputs.reward.id, name] for name in drawn}
+    peak = peaks(verdicts[own], interface.success_from)
+    _keep_pictures(run, params, {name: seen.frames for name, seen in drawn.items()}, read_at, recorded, interface.task)
+    return rows, Judged(arm, inputs.reward.id, dream, reward, recorded, interface, read_at, peak, run.seed)
 
 
 def _keep_pictures(run, params, drawn, read_at, recorded: Recorded, task: str) -> None:

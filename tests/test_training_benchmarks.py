@@ -9,6 +9,7 @@ import typing
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks import first_round, four_systems, second_round, seeds_and_controls, system_variants
 from coevo.core import artifacts
@@ -116,6 +117,45 @@ def test_controls_run_every_arm_and_judge_its_seeds(tmp_path, monkeypatch, task)
 def test_a_call_whose_time_is_up_begins_nothing_further(tmp_path, monkeypatch):
     asked, _ = rehearse(tmp_path, monkeypatch, seeds_and_controls, seeds_and_controls.Controls, "--seconds", "-1")
     assert not [name for task, name in asked if task in ("train_policy", "clone_successes")]
+
+
+def test_a_world_model_from_nothing_is_trained_and_drawn_as_the_command_line_says(tmp_path, monkeypatch):
+    options = (
+        "--base-steps", "0", "--more-states", "2560", "--world-form", '{"noise": 0.0}',
+        "--world-training", '{"pure_noise": 1.0, "self_rollout_steps": 1}', "--parts", "recipes", "--recipes",
+        "corrected",
+    )  # fmt: skip
+    made: dict = {}
+    monkeypatch.setattr(Rehearsal, "make", noting(Rehearsal.make, made))
+    asked, _ = rehearse(tmp_path, monkeypatch, seeds_and_controls, seeds_and_controls.Controls, *options)
+    assert ("pretrain_world_model", "world_mix") in asked and not [name for _, name in asked if name == "world_base"]
+    params, inputs = made["world_mix"]
+    assert params["training"]["pure_noise"] == 1.0 and params["training"]["self_rollout_steps"] == 1
+    assert yaml.safe_load(Path(inputs["config"]).read_text())["noise"] == 0.0
+    assert inputs["codec"].path == tmp_path / "lab/data/codec"
+    assert "rollouts_more" in [source.path.name for source in made["data_mix"][1]["sources"]]
+    with pytest.raises(ValueError, match="leaves no base"):
+        rehearse(
+            tmp_path / "again", monkeypatch, seeds_and_controls, seeds_and_controls.Controls, *options[:2],
+            "--parts", "budgets", "--budget-arms", "in_world_from_base", "--budgets", "250",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["{noise: 0}", "[1]", "1.0"])
+def test_what_is_no_json_object_is_named(tmp_path, monkeypatch, capsys, text):
+    with pytest.raises(SystemExit):
+        rehearse(tmp_path, monkeypatch, seeds_and_controls, seeds_and_controls.Controls, "--world-form", text)
+    assert f"{text!r} is no JSON object" in capsys.readouterr().err
+
+
+def noting(inner, made: dict):
+    """`make` that keeps what it was asked for, by name."""
+
+    def make(self, task, name, params, **more):
+        made[name] = (params, more)
+        return inner(self, task, name, params, **more)
+
+    return make
 
 
 def test_a_second_round_refines_every_arm_and_trains_in_it(tmp_path, monkeypatch):

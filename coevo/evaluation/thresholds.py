@@ -34,7 +34,9 @@ def other_threshold(
     reader: str,
     stream: Sequence[int | str],
 ) -> OtherThreshold | None:
-    """The highest threshold that brings so much recall, and what is faked there; none for a single outcome.
+    """The highest threshold that brings so much recall, and what is faked there.
+
+    None where there is a single outcome, or where no recall (0) or more than all is asked for.
 
     Args:
         peak: as of `peaks`.
@@ -42,7 +44,7 @@ def other_threshold(
         states: initial state of each episode; whole states are resampled for intervals.
     """
     peak, truth = np.asarray(peak, dtype=np.float64), np.asarray(truth, dtype=bool)
-    if truth.all() or not truth.any():
+    if truth.all() or not truth.any() or not 0.0 < recall <= 1.0:
         return None
     kept = max(1, math.ceil(recall * int(truth.sum()) - 1e-9))
     threshold = float(np.sort(peak[truth])[-kept])

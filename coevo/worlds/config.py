@@ -159,7 +159,7 @@ class WorldModelConfig(Config):
         if self.reward_head is not None and self.sampling_steps == 1:
             raise ValueError(
                 "reward_head with sampling_steps = 1: a head reads frames noised to 1 / sampling_steps, and with one "
-                "step nothing of them would be left; set sampling_steps to 2 or more"
+                "step nothing of them would be left; set sampling_steps to 2 or more, and train the head so"
             )
         return self
 
@@ -193,7 +193,7 @@ class Form(Config):
     def of(self, parent: WorldModelConfig) -> WorldModelConfig:
         """The parent's configuration with these changes."""
         changes = {name: value for name, value in self if value is not None}
-        return WorldModelConfig.model_validate(dict(parent) | changes)
+        return WorldModelConfig.parse(dict(parent) | changes, "the world model in its new form")
 
 
 class WorldTraining(Config):

@@ -22,7 +22,8 @@ class HeadReader:
     def __init__(self, model: WorldModel, batch: int = 64) -> None:
         if model.reward_head is None:
             raise ValueError(
-                f"{model.id} has no reward head; train it with one: 'form: {{reward_head: {{}}}}' of train_world_model"
+                f"{model.id} has no reward head; train it with one: 'form: {{reward_head: {{}}, sampling_steps: 2}}' "
+                "of train_world_model, 2 steps or more"
             )
         self.model, self.batch = model.eval().requires_grad_(False), batch
 

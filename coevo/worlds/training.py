@@ -56,7 +56,8 @@ class WorldTrainer:
         raise ValueError(
             f"a world model without noise ('noise: 0') was given pure_noise = {settings.pure_noise:g} and "
             f"self_rollout_steps = {settings.self_rollout_steps}: below noise level 1 it would be shown its answer. "
-            "Set both to 1, or give the model its noise back with 'form: {noise: 1.0}'"
+            "Set both to 1, or give the model its noise back ('noise: 1.0' in its file, or in the 'form' of "
+            "train_world_model)"
         )
 
     def run(self, report: Callable[[int, float], None], checkpoint: Path | None = None) -> None:

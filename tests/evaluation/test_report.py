@@ -166,7 +166,7 @@ def test_page_shows_where_it_goes_wrong(page):
     assert "chunk by chunk, it fakes 15% of failures" in text and "11% of episodes do not get the same verdict" in text
     assert "1 of 3 states have an outcome that their picture does not tell" in text
     assert "Of 3 states 2 are misread less often" in text and "1 more often" in text
-    assert "in 88% of all pairs. At 0.93, where recall would just be 70%, it would fake 15% (21% on forks)" in text
+    assert "in 88% of all pairs. At 0.93, where recall would just be 81%, it would fake 15% (21% on forks)" in text
     assert "71% are read as what they are" in text and "No episode of overshoot" in text
     assert "pick-place-77c0 truth unstable" in text and "Failures read as success by then" in text
     found = {(figure.metric, figure.arm): figure.value for figure in figures(sample())}

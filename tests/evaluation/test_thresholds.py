@@ -39,6 +39,8 @@ def test_dreams_that_tell_all_apart_rank_all_right_and_ties_count_half():
 
 def test_with_one_outcome_alone_there_is_nothing_to_tell_apart():
     assert found([0.1, 0.9], [1, 1], list("ab"), 0.9) is None and found([0.1, 0.9], [0, 0], list("ab"), 0.9) is None
+    # A floor that no threshold reaches, or that any does, is a criterion's business.
+    assert found([0.1, 0.9], [0, 1], list("ab"), 1.1) is None and found([0.1, 0.9], [0, 1], list("ab"), 0.0) is None
 
 
 def test_states_that_hold_all_pairs_between_them_are_resampled_whole():
