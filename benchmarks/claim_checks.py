@@ -42,7 +42,7 @@ from coevo.core.judging import judge
 from coevo.core.types import Seen, Verdicts, to_device
 from coevo.episodes.arrays import EpisodeArrays
 from coevo.episodes.store import read_episodes
-from coevo.evaluation.judged import open_loop, read_first
+from coevo.evaluation.judged import open_loop, read_as_success
 from coevo.policies import build as policies
 from coevo.records.outcomes import Figure, StateScore
 from coevo.rewards.calibration import quantile_threshold, scores, sweep, value_order
@@ -127,7 +127,7 @@ class Checks:
         for kind, (noise, colour) in SPOILT.items():
             starts = tuple(spoilt(start, noise, colour) for start in recorded.starts)
             drawn = open_loop(dream, replace(recorded, starts=starts), recorded.keys(0))
-            read = read_first(reward, drawn) < drawn.frames.shape[1]
+            read = read_as_success(reward, drawn)
             self.add(f"agreement_{kind}", name, float((read == recorded.truth).mean()), len(read))
 
     def transfer(self, name: str, artifact: Artifact, other: Checks) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from coevo.core.artifacts import Artifact
-from coevo.evaluation.report.data import at_other_threshold
-from coevo.records.outcomes import Fidelity, FidelitySlice, Figure, OtherThreshold
+from coevo.records.outcomes import Fidelity, FidelitySlice, Figure
 from scripts.laboratory import Laboratory
 
 EXPERT_ONLY = {"expert": 1.0}
@@ -47,7 +46,7 @@ TASKS = {
 }
 
 
-def mapping(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
     """A JSON object from the command line."""
     try:
         found = json.loads(text)
@@ -75,11 +74,11 @@ def shared_arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=2500, help="of fine-tuning from the base")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument(
-        "--world-training", type=mapping, default={}, metavar="JSON",
+        "--world-training", type=json_object, default={}, metavar="JSON",
         help="settings that differ after the base, for example '{\"pure_noise\": 1.0}'",
     )  # fmt: skip
     parser.add_argument(
-        "--world-form", type=mapping, default={}, metavar="JSON",
+        "--world-form", type=json_object, default={}, metavar="JSON",
         help="changes of the world model's form after the base, for example '{\"sampling_steps\": 4}'",
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, default=5)
@@ -97,11 +96,6 @@ def fidelity_figures(arm: str, task: str, rows: Sequence[Fidelity | FidelitySlic
     ]
 
 
-def threshold_figures(arm: str, task: str, found: OtherThreshold | None) -> list[Figure]:
-    """How well it ranks outcomes, and what it fakes where recall is as asked for."""
-    return [Figure.of(value, metric, arm, task) for metric, value in at_other_threshold(found) if value is not None]
-
-
 class Collection:
     """Collects for one task, in one laboratory. `scale` below 1 shrinks every count, to try a script."""
 
@@ -113,10 +107,12 @@ class Collection:
         """A count at this scale."""
         return max(8, int(full * self.scale))
 
-    def states(self, role: str, full: int) -> Artifact:
-        """One set of initial states."""
+    def states(self, role: str, full: int, name: str = "", seed: int | None = None) -> Artifact:
+        """One set of initial states. Those of a role and seed are the first ones of any larger set."""
         params = dict(role=role, count=self.count(full), workers=self.workers)
-        return self.lab.make("make_initial_states", f"{role}_states", params, simulator=self.task.simulator)
+        return self.lab.make(
+            "make_initial_states", name or f"{role}_states", params, seed=seed, simulator=self.task.simulator
+        )
 
     def expert(self, name: str, episodes: Sequence[dict], pairs: Sequence[dict] = ()) -> Artifact:
         """Episodes of the scripted expert on the train states."""

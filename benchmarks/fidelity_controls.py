@@ -22,7 +22,7 @@ from coevo.core.device import best_device
 from coevo.episodes.store import read_episodes
 from coevo.evaluation.controls import Consecutive, fit_geometry
 from coevo.evaluation.fidelity import fidelity
-from coevo.evaluation.judged import SIMULATOR, open_loop, read_first
+from coevo.evaluation.judged import SIMULATOR, open_loop, read_as_success
 from coevo.records.outcomes import Figure
 from coevo.rewards import build as rewards
 from coevo.worlds import build as worlds
@@ -57,7 +57,7 @@ def main() -> None:
         dream = worlds.dream(artifacts.read(folder), best_device())
         drawn[name] = open_loop(dream, recorded, recorded.keys(0))
     readings = {
-        f"{arm}, {label}": read_first(by, seen) < recorded.frames.shape[1]
+        f"{arm}, {label}": read_as_success(by, seen)
         for arm, seen in drawn.items()
         for label, by in (
             ("reward", reward),

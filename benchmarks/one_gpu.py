@@ -30,18 +30,17 @@ from benchmarks.experiment import (
     Collection,
     fidelity_figures,
     shared_arguments,
-    threshold_figures,
 )
 from coevo.core.artifacts import Artifact
 from coevo.evaluation import strips
 from coevo.evaluation.intervals import seed_interval
-from coevo.evaluation.report.data import figure_name
+from coevo.evaluation.judged import SIMULATOR
+from coevo.evaluation.report.data import TRUTH_FLIPPED, of_breakdown
 from coevo.records.outcomes import Admission, Evaluation, Figure, Interval, Mismatch
 from coevo.workers.simulation import kept_pools
 from scripts.laboratory import Laboratory
 
 ALGORITHM = dict(updates=16, states=32, group=8, ratio="chunk")
-SIMULATOR_ARM = "simulator"
 CURVES = ("success", "useful_frames", "validation_success", "kl")
 
 
@@ -72,9 +71,9 @@ class Experiment:
             self.admit(arm, models[arm])
             self.write()
         seeds = self.args.seeds
-        plan = [("mix", seed) for seed in range(seeds)] + [(SIMULATOR_ARM, 0)]
+        plan = [("mix", seed) for seed in range(seeds)] + [(SIMULATOR, 0)]
         plan += [("pairs", seed) for seed in range(seeds)] + [("base", seed) for seed in range(min(2, seeds))]
-        plan += [("success_only", seed) for seed in range(min(2, seeds))] + [(SIMULATOR_ARM, 1)]
+        plan += [("success_only", seed) for seed in range(min(2, seeds))] + [(SIMULATOR, 1)]
         for arm, seed in plan:
             if time.monotonic() - lab.began > self.args.seconds:
                 lab.say(f"time is up before {arm} seed {seed}")
@@ -108,8 +107,7 @@ class Experiment:
             *(work.rollouts(f"rollouts_own_seed_{n}", self.start, self.train_states, 2, n) for n in further),
         ]
         if self.args.more_states:
-            params = dict(role="train", count=work.count(self.args.more_states), workers=work.workers)
-            states = self.lab.make("make_initial_states", "more_states", params, simulator=work.task.simulator)
+            states = work.states("train", self.args.more_states, "more_states")
             made.append(work.rollouts("rollouts_more", self.start, states, 2, 1))
         return made
 
@@ -169,13 +167,17 @@ class Experiment:
             seen_episodes=self.own_rollouts[0],
         )  # fmt: skip
         record = Admission.model_validate_json((made.path / "admission.json").read_text())
+        # The simulator's own frames read the same beside every arm.
+        said = any(figure.arm == SIMULATOR and figure.metric == "fake_success_all" for figure in self.figures)
         for row in record.fidelity:
-            name = "simulator" if row.arm == "simulator" else arm
-            known = {(figure.metric, figure.arm) for figure in self.figures}
-            # The simulator's own frames read the same beside every arm.
-            found = fidelity_figures(name, work.task.name, [row])
-            self.figures += [figure for figure in found if (figure.metric, figure.arm) not in known]
-        self.add_breakdown(arm, record)
+            if row.arm != SIMULATOR or not said:
+                name = SIMULATOR if row.arm == SIMULATOR else arm
+                self.figures += fidelity_figures(name, work.task.name, [row])
+        for metric, who, value in of_breakdown(record):
+            if who == record.world_model:
+                self.add(metric, arm, value)
+            elif metric == TRUTH_FLIPPED:
+                self.add(metric, SIMULATOR, value)
         self.add("mismatch_start_policy", arm, record.mismatch)
         for row in json.loads((made.path / "pixels.json").read_text()):
             self.figures.append(Figure.model_validate(row | {"arm": arm, "task": work.task.name}))
@@ -186,20 +188,6 @@ class Experiment:
         found = ", ".join(f"{f.metric} {f.value:.3f}" for f in self.figures if f.arm == arm)
         self.lab.say(f"{arm}: admitted {record.admitted}; {found}")
 
-    def add_breakdown(self, arm: str, record: Admission) -> None:
-        """Where the arm's infidelity comes from."""
-        parts = record.breakdown
-        if parts is None:
-            return
-        for row in parts.slices:
-            if row.arm == record.world_model:
-                self.figures += fidelity_figures(arm, self.work.task.name, [row], figure_name(row))
-        self.figures += threshold_figures(arm, self.work.task.name, parts.threshold)
-        if parts.noise is not None:
-            self.add("verdicts_flipped_by_noise", arm, parts.noise.flipped)
-        if parts.truth is not None:
-            self.add("truth_flipped_within_a_pixel", "simulator", parts.truth.flipped)
-
     def train(self, arm: str, seed: int, model: Artifact | None) -> None:
         """One training seed: train, evaluate on sealed states, replay."""
         work, params = self.work, dict(algorithm=ALGORITHM, validate_every=4, workers=self.work.workers)
@@ -207,7 +195,7 @@ class Experiment:
             policy=self.start, starts=self.train_states, validation=work.states("validation", 64),
             simulator=work.task.simulator,
         )  # fmt: skip
-        if arm == SIMULATOR_ARM:
+        if arm == SIMULATOR:
             params["environment"] = "simulator"
         else:
             params["requires_admission"] = False  # the control arms are bad on purpose
@@ -222,7 +210,7 @@ class Experiment:
         self.evaluated[name] = self.evaluate(name, policy)
         for metric in ("simulator_episodes", "dreamed_episodes", "best_update"):
             self.add_plain(metric, name, float(policy.manifest.metrics[metric]), "count")
-        if arm != SIMULATOR_ARM:
+        if arm != SIMULATOR:
             made = self.lab.make(
                 "replay_dreams", f"replay_{name}", dict(workers=work.workers, strips=0), seed=seed, policy=policy,
                 world_model=model, reward=self.reward, states=work.states("sealed", 144), simulator=work.task.simulator,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.experiment import fidelity_figures, threshold_figures
+from benchmarks.experiment import fidelity_figures
 from coevo.core.artifacts import Artifact
 from coevo.core.device import best_device
 from coevo.core.judging import judge
+from coevo.core.types import Verdicts
 from coevo.evaluation.fidelity import fidelity, pixel_figures
-from coevo.evaluation.judged import SIMULATOR, Judged, first_read, open_loop, read_first
-from coevo.evaluation.report.data import figure_name
-from coevo.evaluation.thresholds import peaks
+from coevo.evaluation.judged import SIMULATOR, Judged, open_loop
+from coevo.evaluation.report.data import at_other_threshold, figure_name
 from coevo.records.outcomes import Figure
 from coevo.rewards import build as rewards
 from coevo.worlds import build as worlds
@@ -32,13 +32,11 @@ class Reader:
         self.interface = self.reward.interface
         self.recorded = recorded_episodes(own, self.interface)
         self.pairs = recorded_episodes(counterfactuals, self.interface)
-        self.at = read_first(self.reward, self.recorded.seen)
+        self.on_simulator = judge(self.reward, self.recorded.seen)
 
     def floor(self) -> list[Figure]:
         """The reward on the simulator's own frames."""
-        read = self.at < self.recorded.frames.shape[1]
-        rows = fidelity(read, self.recorded.truth, self.recorded.states, arm=SIMULATOR, reader="reward", stream=(0,))
-        return fidelity_figures(SIMULATOR, self.task, rows)
+        return self._fidelity(SIMULATOR, self.on_simulator)
 
     def arm(self, name: str, model: Artifact, sampling: int | None = None) -> list[Figure]:
         """Everything that is said of one arm."""
@@ -47,22 +45,18 @@ class Reader:
             return [Figure.model_validate(row) for row in json.loads(kept.read_text())]
         dream = Dream(worlds.load(model, best_device()), steps=sampling)
         drawn = open_loop(dream, self.recorded, self.recorded.keys(0))
-        verdicts = judge(self.reward, drawn)
-        read_at = {SIMULATOR: self.at, name: first_read(verdicts)}
-        peak = peaks(verdicts, self.interface.success_from)
-        judged = Judged(name, "reward", dream, self.reward, self.recorded, self.interface, read_at, peak, 0)
-        rows = fidelity(
-            judged.read(name), self.recorded.truth, self.recorded.states, arm=name, reader="reward", stream=(0,)
-        )
-        figures = fidelity_figures(name, self.task, rows)
+        verdicts = {SIMULATOR: self.on_simulator, name: judge(self.reward, drawn)}
+        judged = Judged(name, "reward", dream, self.reward, self.recorded, self.interface, verdicts, 0)
+        figures = self._fidelity(name, verdicts[name])
         silent = lambda done, total: None  # noqa: E731
         slices, told_apart = judged.counterfactuals(self.pairs, silent)
         for row in (*slices, *judged.recorded_history(silent)):
             if row.arm == name:
                 figures += fidelity_figures(name, self.task, [row], figure_name(row))
-        flipped, other = judged.noise(1, silent).flipped, judged.threshold(RECALL)
-        figures += threshold_figures(name, self.task, other)
-        for metric, found in (("pairs_told_apart", told_apart), ("verdicts_flipped_by_noise", flipped)):
+        for metric, found in (
+            *at_other_threshold(judged.threshold(RECALL)), ("pairs_told_apart", told_apart),
+            ("verdicts_flipped_by_noise", judged.noise(1, silent).flipped),
+        ):  # fmt: skip
             figures += [Figure.of(found, metric, name, self.task)] if found is not None else []
         figures += pixel_figures(
             self.recorded.frames.numpy()[:64], drawn.frames.numpy()[:64], self.recorded.truth[:64], arm=name,
@@ -71,3 +65,8 @@ class Reader:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps([figure.model_dump() for figure in figures], indent=1) + "\n")
         return figures
+
+    def _fidelity(self, arm: str, found: Verdicts) -> list[Figure]:
+        read, recorded = found.success.cpu().numpy(), self.recorded
+        rows = fidelity(read, recorded.truth, recorded.states, arm=arm, reader="reward", stream=(0,))
+        return fidelity_figures(arm, self.task, rows)

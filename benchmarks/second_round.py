@@ -109,8 +109,7 @@ class SecondRound(Trials):
     @property
     def fresh(self) -> Artifact:
         """Start states of another draw."""
-        params = dict(role="train", count=self.work.count(1280), workers=self.work.workers)
-        return self.lab.make("make_initial_states", "fresh_states", params, seed=1, simulator=self.work.task.simulator)
+        return self.work.states("train", 1280, "fresh_states", seed=1)
 
     def own(self, episodes: int) -> Artifact:
         """The evolved policy's rollouts, two from each state."""

@@ -6,12 +6,14 @@ Refused, the stage still succeeds: the gate's answer is admission.json, and `tra
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
 
 from coevo import judges
 from coevo.core import artifacts, stage
@@ -27,10 +29,9 @@ from coevo.evaluation import strips
 from coevo.evaluation.evaluate import repeated
 from coevo.evaluation.fidelity import faults, fidelity, pixel_figures
 from coevo.evaluation.interface_check import interface_faults
-from coevo.evaluation.judged import SIMULATOR, Judged, first_read, open_loop
+from coevo.evaluation.judged import SIMULATOR, Judged, open_loop, read_at
 from coevo.evaluation.recorded import Recorded
 from coevo.evaluation.replay import Replay, replay
-from coevo.evaluation.thresholds import peaks
 from coevo.evaluation.truth import metres_per_pixel, shifted_starts, truth_stability
 from coevo.policies import build as policies
 from coevo.records.base import Config, read_yaml
@@ -151,30 +152,34 @@ def _judged(
     # What a head said while it drew counts for the reward that was calibrated for it, and in its own arm.
     own = (inputs.reward.id, arm)
     verdicts = {
-        (reader, name): judge(model, seen if (reader, name) == own else replace(seen, probability=None))
+        reader: {
+            name: judge(model, seen if (reader, name) == own else replace(seen, probability=None))
+            for name, seen in drawn.items()
+        }
         for reader, model in readers.items()
-        for name, seen in drawn.items()
     }
-    first = {who: first_read(found) for who, found in verdicts.items()}
     rows = tuple(
         row
-        for (reader, name), at in first.items()
+        for reader, by_arm in verdicts.items()
+        for name, found in by_arm.items()
         for row in fidelity(
-            at < recorded.frames.shape[1], recorded.truth, recorded.states, arm=name, reader=reader, stream=(run.seed,)
+            found.success.cpu().numpy(), recorded.truth, recorded.states, arm=name, reader=reader, stream=(run.seed,)
         )
     )
-    read_at = {name: first[inputs.reward.id, name] for name in drawn}
-    peak = peaks(verdicts[own], interface.success_from)
-    _keep_pictures(run, params, {name: seen.frames for name, seen in drawn.items()}, read_at, recorded, interface.task)
-    return rows, Judged(arm, inputs.reward.id, dream, reward, recorded, interface, read_at, peak, run.seed)
+    judged = Judged(
+        arm, inputs.reward.id, dream, reward, recorded, interface, verdicts[inputs.reward.id], run.seed
+    )  # fmt: skip
+    _keep_pictures(run, params, {name: seen.frames for name, seen in drawn.items()}, judged)
+    return rows, judged
 
 
-def _keep_pictures(run, params, drawn, read_at, recorded: Recorded, task: str) -> None:
+def _keep_pictures(run: Run, params: Params, drawn: Mapping[str, Tensor], judged: Judged) -> None:
     """Film strips and pixel metrics."""
+    recorded = judged.recorded
     films = {arm: frames.numpy() for arm, frames in drawn.items()}
-    read = {arm: first < recorded.frames.shape[1] for arm, first in read_at.items()}
+    read = {arm: judged.read(arm) for arm in films}
     # An error lasts from where success is read, or was reached, to the end, or to where the other follows.
-    lasted = np.abs(read_at[list(films)[-1]] - recorded.first_success)
+    lasted = np.abs(read_at(judged.verdicts[judged.arm]) - recorded.first_success)
     strips.write(run.folder, strips.choose(recorded.states, recorded.truth, films, read, params.strips, lasted))
     few = slice(0, params.pixel_episodes)
     real = films.pop(SIMULATOR)
@@ -183,7 +188,9 @@ def _keep_pictures(run, params, drawn, read_at, recorded: Recorded, task: str) -
         [
             figure
             for arm, frames in films.items()
-            for figure in pixel_figures(real[few], frames[few], recorded.truth[few], arm=arm, task=task)
+            for figure in pixel_figures(
+                real[few], frames[few], recorded.truth[few], arm=arm, task=judged.interface.task
+            )
         ],
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from coevo.core.judging import judge
@@ -15,7 +15,7 @@ from coevo.core.types import Seen, Verdicts
 from coevo.evaluation import breakdown
 from coevo.evaluation.drive import drive, held
 from coevo.evaluation.recorded import Recorded
-from coevo.evaluation.thresholds import other_threshold
+from coevo.evaluation.thresholds import other_threshold, peaks
 from coevo.records.interface import Interface
 from coevo.records.outcomes import FidelitySlice, HorizonPoint, Interval, NoiseSpread, OtherThreshold, StateFidelity
 
@@ -39,21 +39,20 @@ def open_loop(
     return held(driven, recorded.seen, recorded.length)
 
 
-def read_first(model: Judge, seen: Seen) -> Int[np.ndarray, " n"]:
+def read_as_success(model: Judge, seen: Seen) -> Bool[np.ndarray, " n"]:
+    """Which episodes are read as success."""
+    return judge(model, seen).success.cpu().numpy()
+
+
+def read_at(verdicts: Verdicts) -> Int[np.ndarray, " n"]:
     """Index of the frame at which success is first read; one past the last frame where it never is."""
-    return first_read(judge(model, seen))
-
-
-def first_read(verdicts: Verdicts) -> Int[np.ndarray, " n"]:
-    """The same of verdicts."""
     frames = verdicts.probability.shape[1]
     return np.where(verdicts.success.cpu().numpy(), verdicts.first_success.cpu().numpy(), frames)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A world model, its reader, the frame at which success was first read, by arm (the judged one last), and the
-    highest probability in each of the judged one's dreams."""
+    """A world model, its reader, and what was read of each arm's frames (the judged one's last)."""
 
     arm: str
     reader: str
@@ -61,27 +60,26 @@ class Judged:
     reward: Judge
     recorded: Recorded
     interface: Interface
-    read_at: Mapping[str, Int[np.ndarray, " n"]]
-    peak: Float[np.ndarray, " n"]
+    verdicts: Mapping[str, Verdicts]
     seed: int
 
     def kinds(self) -> tuple[FidelitySlice, ...]:
         """Every arm's fidelity by kind of perturbation."""
-        return tuple(row for arm in self.read_at for row in self._kinds(arm, self.read(arm), self.recorded))
+        return tuple(row for arm in self.verdicts for row in self._kinds(arm, self.read(arm), self.recorded))
 
     def horizon(self) -> tuple[HorizonPoint, ...]:
         """Every arm's curve over decisions."""
         return tuple(
             point
-            for arm, first in self.read_at.items()
+            for arm, found in self.verdicts.items()
             for point in breakdown.by_horizon(
-                first, self.recorded.first_success, self.recorded.states, self.interface, **self._labels(arm)
+                read_at(found), self.recorded.first_success, self.recorded.states, self.interface, **self._labels(arm)
             )
         )
 
     def states(self) -> tuple[StateFidelity, ...]:
         """State by state, against the last world model shown beside this one: its parent."""
-        earlier = [arm for arm in self.read_at if arm not in (SIMULATOR, self.arm)]
+        earlier = [arm for arm in self.verdicts if arm not in (SIMULATOR, self.arm)]
         before = self.read(earlier[-1]) if earlier else None
         return breakdown.by_state(self.read(self.arm), self.recorded.truth, self.recorded.states, before)
 
@@ -120,24 +118,24 @@ class Judged:
 
     def threshold(self, recall: float) -> OtherThreshold | None:
         """The judged world model's fidelity at the threshold that would bring so much recall."""
-        recorded = self.recorded
-        return other_threshold(self.peak, recorded.truth, recorded.states, recall, **self._labels(self.arm))
+        recorded, peak = self.recorded, peaks(self.verdicts[self.arm], self.interface.success_from)
+        return other_threshold(peak, recorded.truth, recorded.states, recall, **self._labels(self.arm))
 
     def stable(self, unstable: Collection[str]) -> tuple[FidelitySlice, ...]:
         """Every arm's fidelity without the states named."""
         among = np.array([state not in unstable for state in self.recorded.states])
         return tuple(
             row
-            for arm in self.read_at
+            for arm in self.verdicts
             for row in self._slice(arm, self.read(arm), self.recorded, "stable_truth", among)
         )
 
     def read(self, arm: str) -> Bool[np.ndarray, " n"]:
         """Which episodes are read as success in an arm's frames."""
-        return self.read_at[arm] < self.recorded.frames.shape[1]
+        return self.verdicts[arm].success.cpu().numpy()
 
     def _read(self, seen: Seen) -> Bool[np.ndarray, " n"]:
-        return read_first(self.reward, seen) < seen.frames.shape[1]
+        return read_as_success(self.reward, seen)
 
     def _kinds(self, arm: str, read: np.ndarray, episodes: Recorded) -> tuple[FidelitySlice, ...]:
         # Near successes are asked for among the policy's own episodes: what a family's severity makes near is chosen.

@@ -65,8 +65,9 @@ class OwnPast:
         has no chunk before it: its history is the start, as in the rows without their own.
         """
         windows, model, own = self.windows, self.model, slice(0, self.rows)
-        going = self._going()
-        episode, decision = self._placed(episode, decision, going)
+        if self.walks:
+            going = self._going()
+            episode, decision = self._placed(episode, decision, going)
         context, window = windows.latents(episode, windows.past(decision)), windows.conditions(episode, decision)
         if not self.rows:
             return episode, decision, context, window
@@ -98,8 +99,6 @@ class OwnPast:
 
     def _placed(self, episode: Tensor, decision: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
         """Where the rows stand: as drawn, walking ones a decision on, or at the second chunk of a new episode."""
-        if not self.walks:
-            return episode, decision
         rows, decisions = self.rows, self.windows.clips.decisions
         second = (decisions[episode[:rows]] - 1).clamp_max(1)
         first = torch.where(self.decision == NOT_BEGUN, decision[:rows], second)

@@ -124,7 +124,7 @@ class WorldTrainer:
             context = torch.cat([context[:, :, :1], history], dim=2)
             clean = self.windows.latents(episode, self.windows.future(decision))
             moved = self.windows.moved(episode, decision)
-            noisy = clean + level.view(-1, 1, 1, 1, 1) * (self.model.config.noise * noise - clean)
+            noisy = self.model.noised(clean, noise, level.view(-1, 1, 1, 1, 1))
             predicted = self.model.predict(context, noisy, level, window)
         error = (predicted.clean - clean) / level.clamp_min(0.2).view(-1, 1, 1, 1, 1)
         weight = 1.0 + (self.settings.moved_weight - 1.0) * moved

@@ -143,14 +143,22 @@ class WorldModel(nn.Module):
             drawn = seen.clean + (drawn - seen.clean) * (below / level)
         return Prediction(drawn, seen.success)
 
+    def noised(self, clean: Tensor, noise: Tensor, level: float | Tensor) -> Tensor:
+        """The flow's state at a noise level: on the straight way from `clean` to the noise that sampling begins with.
+
+        Args:
+            clean, noise: [b c f h w].
+            level: one number, or one per row as [b 1 1 1 1].
+        """
+        return clean + level * (self.config.noise * noise - clean)
+
     def read(
         self, context: Float[Tensor, "b c v h w"], clean: Float[Tensor, "b c f h w"],
         noise: Float[Tensor, "b c f h w"], window: Window,
     ) -> Float[Tensor, "b kf"]:  # fmt: skip
         """Probability of success of frames that are known (teacher forcing), noised as before sampling's last step."""
         level = self.last_level
-        noisy = clean + level * (self.config.noise * noise - clean)
-        seen = self.predict(context, noisy, clean.new_full((len(clean),), level), window)
+        seen = self.predict(context, self.noised(clean, noise, level), clean.new_full((len(clean),), level), window)
         return seen.success.sigmoid()
 
     def _maps(self, window: Window) -> Float[Tensor, "b 2 w h w2"] | None:

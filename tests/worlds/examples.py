@@ -26,6 +26,9 @@ SEEN = TOY.model_copy(
 LONG = Interface.parse(SEEN.model_dump() | {"chunk": 8, "horizon": 32}, "toy")
 """4 frames a chunk, 4 chunks: what a codec of 4 frames per latent frame takes."""
 
+LONGER = SEEN.model_copy(update={"horizon": 16})
+"""4 chunks of 2 frames."""
+
 SMALL = NewTransformer(layers=2, heads=2, head_dim=32, ffn_dim=128, patch=4, text_dim=16)
 
 

@@ -8,11 +8,8 @@ from pydantic import ValidationError
 
 from coevo.worlds.training import WorldTrainer
 from coevo.worlds.world_model import Prediction, WorldModel
-from tests.worlds.examples import SEEN, clips_of, episodes, make_model, randomised, training
+from tests.worlds.examples import LONGER, clips_of, episodes, make_model, randomised, training
 from tests.worlds.test_features import BRIGHTNESS
-
-LONGER = SEEN.model_copy(update={"horizon": 16})
-"""4 decisions of 2 frames."""
 
 
 def walker(model: WorldModel, count: int = 4, **choices) -> WorldTrainer:

@@ -14,7 +14,7 @@ from coevo.worlds.codecs import ConvAutoencoder
 from coevo.worlds.config import ConvCodec
 from coevo.worlds.dream import Dream
 from coevo.worlds.training import WorldTrainer
-from tests.worlds.examples import SEEN, SMALL, clips_of, columns, episodes, make_model, randomised, training
+from tests.worlds.examples import LONGER, SMALL, clips_of, columns, episodes, make_model, randomised, training
 
 
 def weights(model) -> list[torch.Tensor]:
@@ -29,7 +29,7 @@ def train(model, clips, checkpoint=None, **choices) -> list[tuple[int, float]]:
 
 def test_only_future_frames_are_targets():
     """Frames after the window and between its initial frame and its history are free to be anything."""
-    model = make_model(interface=SEEN.model_copy(update={"horizon": 16}))
+    model = make_model(interface=LONGER)
     made = episodes(count=4, interface=model.interface)  # 8 frames, 4 decisions
     spoiled = replace(made, frames=made.frames.clone())
     spoiled.frames[:, 1] = 99  # decision 1 draws frames 3 and 4 behind 1 and 2; decision 3 draws 7 and 8 behind 5 and 6
@@ -109,12 +109,12 @@ def test_an_episode_of_one_chunk_is_trained_behind_its_start_and_a_shorter_one_n
 @pytest.mark.parametrize("begun_at", ["recorded", "start"])
 def test_a_stopped_training_resumes_to_the_same_weights_and_the_same_log(tmp_path, begun_at):
     choices = dict(self_rollout_from=begun_at)
-    longer = SEEN.model_copy(update={"horizon": 16})  # 4 decisions: a row is in the midst of its episode when it stops
-    clips = clips_of(make_model(interface=longer), episodes(count=6, interface=longer))
-    whole = make_model(interface=longer)
+    # Of 4 decisions: a row is in the midst of its episode when it stops.
+    clips = clips_of(make_model(interface=LONGER), episodes(count=6, interface=LONGER))
+    whole = make_model(interface=LONGER)
     lines = train(whole, clips, **choices)
     checkpoint = tmp_path / "scratch" / "world_model.pt"
-    stopped = WorldTrainer(make_model(interface=longer), clips, training(**choices), 0)
+    stopped = WorldTrainer(make_model(interface=LONGER), clips, training(**choices), 0)
     inner, done = stopped._advance, []
 
     def advance():
@@ -126,7 +126,7 @@ def test_a_stopped_training_resumes_to_the_same_weights_and_the_same_log(tmp_pat
     stopped._advance = advance
     with pytest.raises(KeyboardInterrupt):
         stopped.run(lambda *line: None, checkpoint)
-    resumed = make_model(seed=5, interface=longer)  # other weights: all comes from the checkpoint
+    resumed = make_model(seed=5, interface=LONGER)  # other weights: all comes from the checkpoint
     assert train(resumed, clips, checkpoint, **choices) == lines
     assert all(torch.equal(a, b) for a, b in zip(weights(whole), weights(resumed), strict=True))
 

@@ -23,6 +23,7 @@ from coevo.records.outcomes import (
 )
 from coevo.records.system import System
 
+TRUTH_FLIPPED = "truth_flipped_within_a_pixel"
 ENOUGH_SEEDS = 3
 """Training seeds from which a mean over them is shown: Student's interval of two spans most of the scale."""
 
@@ -181,18 +182,23 @@ def _alignment(data: ReportData) -> list[Figure]:
 
 def _by_slice(data: ReportData) -> list[tuple[str, str, Interval | None]]:
     """(metric, arm, number) of the parts of the admission's breakdown."""
-    parts = data.admission.breakdown
+    return [(metric, data.arms[arm], value) for metric, arm, value in of_breakdown(data.admission)]
+
+
+def of_breakdown(admission: Admission) -> list[tuple[str, str, Interval | None]]:
+    """(metric, arm, number) of the parts of an admission's breakdown, arms as the record names them."""
+    parts, judged = admission.breakdown, admission.world_model
     if parts is None:
         return []
-    found: list[tuple[str, str, Interval | None]] = [("pairs_told_apart", "after", parts.pairs_told_apart)]
+    found: list[tuple[str, str, Interval | None]] = [("pairs_told_apart", judged, parts.pairs_told_apart)]
     for row in parts.slices:
-        label, name = data.arms[row.arm], figure_name(row)
-        found += [(f"fake_success_{name}", label, row.fake_success), (f"recall_{name}", label, row.recall)]
-    found += [(metric, "after", value) for metric, value in at_other_threshold(parts.threshold)]
+        name = figure_name(row)
+        found += [(f"fake_success_{name}", row.arm, row.fake_success), (f"recall_{name}", row.arm, row.recall)]
+    found += [(metric, judged, value) for metric, value in at_other_threshold(parts.threshold)]
     if parts.noise is not None:
-        found.append(("verdicts_flipped_by_noise", "after", parts.noise.flipped))
+        found.append(("verdicts_flipped_by_noise", judged, parts.noise.flipped))
     if parts.truth is not None:
-        found.append(("truth_flipped_within_a_pixel", "simulator", parts.truth.flipped))
+        found.append((TRUTH_FLIPPED, "simulator", parts.truth.flipped))
     return found
 
 

@@ -117,7 +117,7 @@ def _threshold(parts: Breakdown) -> str:
     rows = {row.subset: row for row in found.fidelity}
     forks = f" ({rows['mixed'].fake_success.value:.0%} on forks)" if rows["mixed"].fake_success else ""
     return (
-        f"Whatever the threshold, the dream of a success reads higher than that of a failure in "
+        "Whatever the threshold, the dream of a success reads higher than that of a failure in "
         f"{found.ranked_right.value:.0%} of all pairs. At {found.threshold:.3g}, where recall would just be "
         f"{rows['all'].recall.value:.0%}, it would fake {rows['all'].fake_success.value:.0%}{forks}."
     )
